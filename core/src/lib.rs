@@ -5,6 +5,24 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+pub mod announce;
+pub mod command;
+pub mod config;
+mod effect;
+pub mod engine;
+mod fleet;
 pub mod id;
+pub mod key;
+mod link;
+pub mod op;
+pub mod output;
+pub mod reply;
 pub mod rng;
+mod router;
+pub mod script;
+pub mod stats;
 pub mod time;
+pub mod timers;
+pub mod topic;
+
+pub use engine::Engine;

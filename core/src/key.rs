@@ -1,0 +1,75 @@
+//! Every key name on a broker, in one place.
+
+use alloc::format;
+use alloc::sync::Arc;
+use core::fmt;
+
+/// The name of a key. Cheap to clone: hot keys are made once per topic.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Arc<str>);
+
+impl Key {
+    /// The name as the server sees it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for Key {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<alloc::string::String> for Key {
+    fn from(name: alloc::string::String) -> Self {
+        Self(name.into())
+    }
+}
+
+/// The random id of a broker's data set: written once by whoever comes first, kept across restarts.
+pub const STORE: &str = "streaming:mq:store";
+
+/// A partition of a topic: the stream that holds its messages.
+#[must_use]
+pub fn partition(topic: &str, partition: u32) -> Key {
+    format!("stream:topic:{topic}:p:{partition}").into()
+}
+
+/// The dead letters of a topic, of all its groups and partitions on this broker.
+#[must_use]
+pub fn dead_letters(topic: &str) -> Key {
+    format!("stream:topic:{topic}:dlq").into()
+}
+
+/// What a broker knows about a topic: the partition count.
+#[must_use]
+pub fn meta(topic: &str) -> Key {
+    format!("streaming:mq:topic:{topic}:meta").into()
+}
+
+/// The registry of a topic's groups, so that a group whose consumers are away is not forgotten.
+#[must_use]
+pub fn groups(topic: &str) -> Key {
+    format!("streaming:mq:topic:{topic}:groups").into()
+}
+
+/// Who owns which partition for a group (partitioned mode). Scripts that check an owner take it; competing mode has
+/// no owners and the key never exists.
+#[must_use]
+pub fn owners(topic: &str, group: &str) -> Key {
+    format!("streaming:mq:lease:{topic}:{group}:own").into()
+}
+
+/// A group's own redeliveries for one partition.
+#[must_use]
+pub fn retry_stream(topic: &str, partition: u32, group: &str) -> Key {
+    format!("stream:topic:{topic}:p:{partition}:retry:{group}").into()
+}

@@ -259,8 +259,19 @@ pub struct Inspection {
     pub fleet: Vec<BrokerInfo>,
     /// What the engine has done so far.
     pub stats: Stats,
+    /// The announcement socket, if there is one.
+    pub socket: Option<SocketInfo>,
     /// When this was, on the driver's clock.
     pub at: Mono,
+}
+
+/// What the system says about the announcement socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketInfo {
+    /// The receive buffer the system granted, in bytes as the system counts them.
+    pub receive_buffer_bytes: usize,
+    /// Datagrams it has dropped because that buffer was full; none where it does not say.
+    pub dropped: Option<u64>,
 }
 
 /// What was left when a client had closed.

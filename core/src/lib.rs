@@ -5,6 +5,7 @@ extern crate alloc;
 #[cfg(any(feature = "std", test))]
 extern crate std;
 
+pub mod announce;
 pub mod id;
 pub mod rng;
 pub mod time;

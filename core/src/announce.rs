@@ -15,7 +15,6 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use core::num::NonZeroU16;
 use core::str;
 
-use nom::bytes::complete::take_till;
 use nom::character::complete::{char, digit1};
 use nom::combinator::{all_consuming, opt};
 use nom::sequence::preceded;
@@ -44,8 +43,7 @@ pub fn parse(datagram: &[u8]) -> Result<Announcement<'_>, Reject> {
     if datagram.len() > ACCEPTED_BYTES_MAX {
         return Err(Reject::TooLong);
     }
-    let text = str::from_utf8(datagram).map_err(|_| Reject::NotUtf8)?;
-    let text = text.trim_end_matches(['\r', '\n', '\0']);
+    let text = str::from_utf8(without_end(datagram)).map_err(|_| Reject::NotUtf8)?;
     let (_, fields) = fields(text).map_err(|_| Reject::MissingField)?;
 
     if fields.name.is_empty() {
@@ -361,6 +359,15 @@ impl fmt::Display for EncodeError {
 
 impl core::error::Error for EncodeError {}
 
+/// The datagram without the CR, LF and NUL at its end.
+fn without_end(datagram: &[u8]) -> &[u8] {
+    let mut rest = datagram;
+    while let [before @ .., b'\r' | b'\n' | b'\0'] = rest {
+        rest = before;
+    }
+    rest
+}
+
 /// The fields of a datagram, as they were written.
 struct Fields<'a> {
     name: &'a str,
@@ -382,7 +389,11 @@ fn next_field(text: &str) -> IResult<&str, &str, ()> {
 }
 
 fn field(text: &str) -> IResult<&str, &str, ()> {
-    take_till(|c| c == '\t').parse(text)
+    // Over bytes: nom's own search goes over characters, which costs a fifth of the whole parse. A TAB is one byte and
+    // never a part of another character.
+    let end = text.bytes().position(|byte| byte == b'\t').unwrap_or(text.len());
+    let (field, rest) = text.split_at(end);
+    Ok((rest, field))
 }
 
 /// Whether the status is `up`.

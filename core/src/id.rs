@@ -182,6 +182,52 @@ impl<K: Id, V> Slab<K, V> {
     }
 }
 
+/// Values under ids that somebody else hands out: one slot per index, the id kept to tell uses apart.
+#[derive(Debug)]
+pub(crate) struct Table<K, V> {
+    slots: Vec<Option<(K, V)>>,
+}
+
+impl<K, V> Default for Table<K, V> {
+    fn default() -> Self {
+        Self { slots: Vec::new() }
+    }
+}
+
+impl<K: Id, V> Table<K, V> {
+    pub(crate) fn get(&self, key: K) -> Option<&V> {
+        match self.slots.get(key.index() as usize)? {
+            Some((at, value)) if *at == key => Some(value),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, key: K) -> Option<&mut V> {
+        match self.slots.get_mut(key.index() as usize)? {
+            Some((at, value)) if *at == key => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Puts a value in place, and gives back what an older use of the slot had left there.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<(K, V)> {
+        let index = key.index() as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        self.slots.get_mut(index)?.replace((key, value))
+    }
+
+    pub(crate) fn remove(&mut self, key: K) -> Option<V> {
+        let slot = self.slots.get_mut(key.index() as usize)?;
+        if slot.as_ref().is_some_and(|(at, _)| *at == key) { slot.take().map(|(_, value)| value) } else { None }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
+        self.slots.iter().flatten().map(|(key, value)| (*key, value))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

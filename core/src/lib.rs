@@ -6,11 +6,14 @@ extern crate alloc;
 extern crate std;
 
 pub mod announce;
+<<<<<<< HEAD
 pub mod command;
 pub mod config;
 mod effect;
 pub mod engine;
 mod fleet;
+=======
+>>>>>>> announce
 pub mod id;
 pub mod key;
 mod link;

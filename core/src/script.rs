@@ -20,6 +20,8 @@ pub enum Script {
     Leave,
     /// Removes names of consumers that hold nothing and have been idle for long.
     Reap,
+    /// Recreates a deleted group where it was, on a stream that has not been replaced.
+    Rejoin,
     /// Hands entries to `@free`, claimable at once.
     Release,
     /// Keeps held entries from being claimed by others.
@@ -32,7 +34,7 @@ pub enum Script {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 10] = [Self::Claim, Self::Dead, Self::Defer, Self::Ensure, Self::Leave, Self::Reap, Self::Release, Self::Renew, Self::Replay, Self::Tail];
+    pub const ALL: [Self; 11] = [Self::Claim, Self::Dead, Self::Defer, Self::Ensure, Self::Leave, Self::Reap, Self::Rejoin, Self::Release, Self::Renew, Self::Replay, Self::Tail];
 
     /// The Lua text.
     #[must_use]
@@ -44,6 +46,7 @@ impl Script {
             Self::Ensure => include_str!("scripts/ensure.lua"),
             Self::Leave => include_str!("scripts/leave.lua"),
             Self::Reap => include_str!("scripts/reap.lua"),
+            Self::Rejoin => include_str!("scripts/rejoin.lua"),
             Self::Release => include_str!("scripts/release.lua"),
             Self::Renew => include_str!("scripts/renew.lua"),
             Self::Replay => include_str!("scripts/replay.lua"),
@@ -61,6 +64,7 @@ impl Script {
             Self::Ensure => "b8c090f8b7d62906f55f11501dd55a610dfd768d",
             Self::Leave => "2f44536ef6ebaaad26df91855075bd7399714911",
             Self::Reap => "30c9b16370be8dc223ccde008926dea5449a85e0",
+            Self::Rejoin => "a418b0bbbe38152acb413cf8cf0d2c9b5a1c02ff",
             Self::Release => "56904f4f6465af4154fd7c0d05a97d5526d089bc",
             Self::Renew => "852cf392361157adbabfb2b2a2649f849f0c888a",
             Self::Replay => "353b7e7b1e1f16230c3e99bf88c3ca84a24dee1c",

@@ -1,0 +1,480 @@
+//! Sending: from an accepted operation to "stored", across brokers that come, go, fill up and die.
+//!
+//! An operation waits in one queue until the engine's flush finds it a broker. What comes back unsent, or refused by a
+//! broker that cannot take it now, goes to the front again; what may have been stored is placed again or reported, as
+//! its policy says.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::format;
+use alloc::string::ToString;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use bytes::Bytes;
+
+use super::{MessageId, TopicSpec, fnv1a};
+use crate::command::{Add, By, Command, Eval, Extra};
+use crate::config::{Endpoint, Limits};
+use crate::effect::{Cx, Effect, Route, Timer};
+use crate::id::{BrokerId, OpId, Slab, Table};
+use crate::key::{self, Key};
+use crate::op::{Call, NotSent, Op, OpError, Outcome, Policy, Refused, Reject, Rejected, Send, Stored};
+use crate::output::{Event, Warning};
+use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
+use crate::rng::{Purpose, Rng, Seed};
+use crate::script::Script;
+use crate::time::Mono;
+use crate::timers::{TimerSlot, Timers};
+
+/// Accepted operations, from submit to done.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    ops: Slab<OpId, Pending>,
+    /// What must be placed again, in its old order; before `backlog`.
+    again: VecDeque<OpId>,
+    backlog: VecDeque<OpId>,
+    waiting_bytes: u64,
+    /// Deadlines of those that a flush found no broker for.
+    deadlines: BTreeSet<(Mono, OpId)>,
+    timer: TimerSlot,
+    topics: Vec<Topic>,
+    by_name: BTreeMap<Arc<str>, u32>,
+    /// The topic of the last submit: most processes send to few topics.
+    last: Option<(Arc<TopicSpec>, u32)>,
+    brokers: Table<BrokerId, Contact>,
+    ids: Rng,
+    stopping: bool,
+}
+
+#[derive(Debug)]
+struct Topic {
+    spec: Arc<TopicSpec>,
+    /// The partition streams; more than the application named when a broker knows of more.
+    keys: Vec<Key>,
+}
+
+/// What this process has told one broker since it was last contacted.
+#[derive(Debug, Default)]
+struct Contact {
+    registered: Vec<bool>,
+    next_partition: u32,
+}
+
+#[derive(Debug)]
+enum Pending {
+    Send(Sending),
+    Call,
+}
+
+#[derive(Debug)]
+struct Sending {
+    topic: u32,
+    partition: u32,
+    id: MessageId,
+    body: Bytes,
+    extra: Option<Arc<Extra>>,
+    key_hash: Option<u64>,
+    bytes: u64,
+    policy: Policy,
+    deadline: Mono,
+    /// It was sent once and its answer never came: it may be stored already.
+    ambiguous: Option<Endpoint>,
+    /// What the last broker said that refused it for reasons of its own.
+    refused: Option<Box<Refused>>,
+    queued: bool,
+}
+
+impl Producer {
+    pub(crate) fn new(seed: Seed, timers: &mut Timers<Timer>) -> Self {
+        Self {
+            ops: Slab::new(),
+            again: VecDeque::new(),
+            backlog: VecDeque::new(),
+            waiting_bytes: 0,
+            deadlines: BTreeSet::new(),
+            timer: timers.register(Timer::Backlog),
+            topics: Vec::new(),
+            by_name: BTreeMap::new(),
+            last: None,
+            brokers: Table::default(),
+            ids: Rng::new(seed, Purpose::MessageIds),
+            stopping: false,
+        }
+    }
+
+    /// Accepts a send into the queue.
+    pub(crate) fn submit_send(&mut self, send: Send, cx: &mut Cx<'_>) -> Result<OpId, Rejected<Op>> {
+        if let Err(why) = self.admit(&send, &cx.config.limits) {
+            return Err(Rejected { why, given: Op::Send(send) });
+        }
+        let Send { topic, message, policy, wait } = send;
+        let bytes = message.len() as u64;
+        let key_hash = message.key.as_deref().map(fnv1a);
+        let id = message.id.unwrap_or_else(|| {
+            let mut random = [0; 10];
+            self.ids.fill(&mut random);
+            MessageId::new(cx.now.wall, random)
+        });
+        let extra = (message.key.is_some() || !message.headers.is_empty()).then(|| {
+            let headers = message.headers.into_iter().map(|(name, value)| (format!("h:{name}").into(), value)).collect();
+            Arc::new(Extra { key: message.key, headers })
+        });
+        let sending = Sending {
+            topic: self.topic_index(topic),
+            partition: 0,
+            id,
+            body: message.body,
+            extra,
+            key_hash,
+            bytes,
+            policy,
+            deadline: cx.now.mono + wait.unwrap_or(cx.config.timing.send_init),
+            ambiguous: None,
+            refused: None,
+            queued: true,
+        };
+        let op = self.ops.insert(Pending::Send(sending));
+        self.waiting_bytes += bytes;
+        self.backlog.push_back(op);
+        cx.stats.ops += 1;
+        Ok(op)
+    }
+
+    /// Accepts a call and sends it.
+    pub(crate) fn submit_call(&mut self, call: Call, cx: &mut Cx<'_>) -> Result<OpId, Rejected<Op>> {
+        if self.stopping {
+            return Err(Rejected { why: Reject::Stopping, given: Op::Call(call) });
+        }
+        let op = self.ops.insert(Pending::Call);
+        cx.stats.ops += 1;
+        cx.effect(Effect::Command { broker: call.broker, command: call.command, route: Route::Op(op) });
+        Ok(op)
+    }
+
+    /// Resolves an operation at once: as not sent if it still waits, else as ambiguous; its answer is ignored.
+    pub(crate) fn cancel(&mut self, op: OpId, broker: Option<Endpoint>, cx: &mut Cx<'_>) -> bool {
+        let Some(pending) = self.ops.get(op) else { return false };
+        let error = match (pending, broker) {
+            (Pending::Send(Sending { queued: true, ambiguous: Some(at), .. }), _) => OpError::Ambiguous(at.clone()),
+            (Pending::Send(Sending { queued: false, .. }) | Pending::Call, Some(at)) => OpError::Ambiguous(at),
+            _ => OpError::NotSent(NotSent::Cancelled),
+        };
+        self.finish(op, Err(error), cx);
+        true
+    }
+
+    /// The next operation that wants a broker, with the hash of its key.
+    pub(crate) fn next_waiting(&mut self) -> Option<(OpId, Option<u64>)> {
+        loop {
+            let op = *self.again.front().or_else(|| self.backlog.front())?;
+            match self.ops.get(op) {
+                Some(Pending::Send(sending)) => return Some((op, sending.key_hash)),
+                // Cancelled while it waited.
+                _ => self.pop_waiting(),
+            }
+        }
+    }
+
+    /// Sends the operation that [`next_waiting`](Self::next_waiting) named.
+    pub(crate) fn place(&mut self, op: OpId, broker: BrokerId, cx: &mut Cx<'_>) {
+        self.pop_waiting();
+        let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
+        sending.queued = false;
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(sending.bytes);
+        self.deadlines.remove(&(sending.deadline, op));
+        let topic = sending.topic;
+        self.register(topic, broker, cx);
+        let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
+        let Some(keys) = self.topics.get(topic as usize).map(|topic| &topic.keys) else { return };
+        let count = keys.len() as u64;
+        sending.partition = match (sending.key_hash, self.brokers.get_mut(broker)) {
+            (Some(hash), _) => u32::try_from(hash % count).unwrap_or(0),
+            (None, Some(contact)) => {
+                contact.next_partition = contact.next_partition.wrapping_add(1);
+                u32::try_from(u64::from(contact.next_partition) % count).unwrap_or(0)
+            }
+            (None, None) => 0,
+        };
+        let Some(key) = keys.get(sending.partition as usize).cloned() else { return };
+        let add = Add { key, body: sending.body.clone(), id: sending.id.0, extra: sending.extra.clone() };
+        cx.effect(Effect::Command { broker, command: Command::Add(add), route: Route::Op(op) });
+    }
+
+    /// Nobody can take the waiting operations: their deadlines count.
+    pub(crate) fn wait(&mut self, cx: &mut Cx<'_>) {
+        for queue in [&self.again, &self.backlog] {
+            // Queues grow at their ends, so what lies before a known one is known.
+            for op in queue.iter().rev() {
+                if let Some(Pending::Send(sending)) = self.ops.get(*op)
+                    && !self.deadlines.insert((sending.deadline, *op))
+                {
+                    break;
+                }
+            }
+        }
+        if let Some((at, _)) = self.deadlines.first() {
+            cx.timers.arm(self.timer, *at);
+        }
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.again.is_empty() || !self.backlog.is_empty()
+    }
+
+    pub(crate) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
+        while let Some((at, op)) = self.deadlines.first().copied() {
+            if at > cx.now.mono {
+                cx.timers.arm(self.timer, at);
+                return;
+            }
+            self.give_up(op, NotSent::NoBroker, cx);
+        }
+    }
+
+    /// The answer to a send or a call.
+    pub(crate) fn on_reply(&mut self, op: OpId, broker: BrokerId, at: &Endpoint, reply: Reply, cx: &mut Cx<'_>) {
+        match (self.ops.get_mut(op), reply) {
+            (None, _) => {}
+            (Some(Pending::Call), Reply::Error(error)) => {
+                let refused = Refused { broker: at.clone(), error };
+                self.finish(op, Err(OpError::Refused(refused.into())), cx);
+            }
+            (Some(Pending::Call), reply) => self.finish(op, Ok(Outcome::Reply(reply)), cx),
+            (Some(Pending::Send(_)), Reply::Error(error)) => self.on_refused(op, broker, at, error, cx),
+            (Some(Pending::Send(sending)), reply) => {
+                let result = match reply.view().as_bytes().and_then(StreamId::parse) {
+                    Some(entry) => {
+                        let (id, partition) = (sending.id, sending.partition);
+                        cx.stats.stored += 1;
+                        Ok(Outcome::Stored(Stored { id, broker, partition, entry }))
+                    }
+                    None => Err(OpError::Unanswered(at.clone())),
+                };
+                self.finish(op, result, cx);
+            }
+        }
+    }
+
+    /// No answer will come.
+    pub(crate) fn on_orphan(&mut self, op: OpId, at: &Endpoint, sent: bool, cx: &mut Cx<'_>) {
+        match self.ops.get_mut(op) {
+            None => {}
+            Some(Pending::Call) => {
+                let error = if sent { OpError::Ambiguous(at.clone()) } else { OpError::NotSent(NotSent::NotReady) };
+                self.finish(op, Err(error), cx);
+            }
+            Some(Pending::Send(sending)) if sent => {
+                if sending.policy == Policy::AtMostOnce {
+                    return self.finish(op, Err(OpError::Ambiguous(at.clone())), cx);
+                }
+                sending.ambiguous = Some(at.clone());
+                cx.stats.ambiguous_again += 1;
+                self.again(op, cx);
+            }
+            Some(Pending::Send(_)) => {
+                cx.stats.placed_again += 1;
+                self.again(op, cx);
+            }
+        }
+    }
+
+    /// A broker is in contact (again): it may have forgotten everything.
+    pub(crate) fn on_ready(&mut self, broker: BrokerId) {
+        self.brokers.insert(broker, Contact::default());
+    }
+
+    pub(crate) fn forget(&mut self, broker: BrokerId) {
+        self.brokers.remove(broker);
+    }
+
+    /// The answer to a topic's registration.
+    pub(crate) fn on_registered(&mut self, topic: u32, at: &Endpoint, reply: &Reply, cx: &mut Cx<'_>) {
+        let Some(topic) = self.topics.get_mut(topic as usize) else { return };
+        if let Reply::Error(error) = reply {
+            let warning = Warning::Refused {
+                broker: at.clone(),
+                what: "registering a topic (EVAL)",
+                error: error.text().to_string(),
+            };
+            return cx.event(Event::Warning(warning.into()));
+        }
+        let have = reply.view().items().and_then(|mut items| items.next()).and_then(|have| have.as_int());
+        let ours = u32::try_from(topic.keys.len()).unwrap_or(u32::MAX);
+        let theirs = have.and_then(|have| u32::try_from(have).ok()).unwrap_or(ours);
+        if theirs == ours {
+            return;
+        }
+        let name = topic.spec.name().to_string();
+        // A count only grows: whoever names fewer follows, or its keys would go to partitions of their own.
+        for i in ours..theirs.min(super::MAX_PARTITIONS) {
+            topic.keys.push(key::partition(&name, i));
+        }
+        let warning = Warning::Partitions { topic: name, broker: at.clone(), ours, theirs };
+        cx.event(Event::Warning(warning.into()));
+    }
+
+    /// No new operations; what waits is given up, what is in flight may finish.
+    pub(crate) fn stop(&mut self, cx: &mut Cx<'_>) {
+        self.stopping = true;
+        while let Some((op, _)) = self.next_waiting() {
+            self.give_up(op, NotSent::Stopping, cx);
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// The grace is over: everything still open resolves now.
+    pub(crate) fn abandon(&mut self, cx: &mut Cx<'_>) {
+        let open: Vec<OpId> = self.ops.keys().collect();
+        for op in open {
+            self.give_up(op, NotSent::Stopping, cx);
+        }
+    }
+
+    // ---- inside ----
+
+    fn admit(&self, send: &Send, limits: &Limits) -> Result<(), Reject> {
+        let message = &send.message;
+        if self.stopping {
+            return Err(Reject::Stopping);
+        }
+        if message.body.len() > limits.body_bytes as usize {
+            return Err(Reject::BodyTooLarge(limits.body_bytes));
+        }
+        if message.headers.len() > limits.headers as usize {
+            return Err(Reject::TooManyHeaders(limits.headers));
+        }
+        if message.headers.iter().any(|(name, _)| name.is_empty()) {
+            return Err(Reject::EmptyHeaderName);
+        }
+        let waiting = self.again.len() + self.backlog.len();
+        let bytes = self.waiting_bytes + message.len() as u64;
+        if waiting >= limits.backlog_ops as usize || (bytes > limits.backlog_bytes && waiting > 0) {
+            return Err(Reject::BacklogFull);
+        }
+        Ok(())
+    }
+
+    fn topic_index(&mut self, spec: Arc<TopicSpec>) -> u32 {
+        if let Some((last, index)) = &self.last
+            && Arc::ptr_eq(last, &spec)
+        {
+            return *index;
+        }
+        let index = match self.by_name.get(spec.name()) {
+            Some(index) => *index,
+            None => {
+                let index = u32::try_from(self.topics.len()).unwrap_or(u32::MAX);
+                self.topics.push(Topic { keys: spec.partitions().to_vec(), spec: spec.clone() });
+                self.by_name.insert(spec.name().into(), index);
+                index
+            }
+        };
+        self.last = Some((spec, index));
+        index
+    }
+
+    /// Tells a broker about a topic before the first send there: a group whose consumers are away must exist before
+    /// anything is stored.
+    fn register(&mut self, index: u32, broker: BrokerId, cx: &mut Cx<'_>) {
+        let Some(topic) = self.topics.get(index as usize) else { return };
+        let Some(contact) = self.brokers.get_mut(broker) else { return };
+        let at = index as usize;
+        if contact.registered.len() <= at {
+            contact.registered.resize(at + 1, false);
+        }
+        let Some(registered) = contact.registered.get_mut(at) else { return };
+        if core::mem::replace(registered, true) {
+            return;
+        }
+        let name = topic.spec.name();
+        for chunk in topic.keys.chunks(ENSURE_STREAMS) {
+            let keys = [key::meta(name), key::groups(name)].into_iter().chain(chunk.iter().cloned()).collect();
+            let count = u32::try_from(topic.keys.len()).unwrap_or(u32::MAX);
+            let eval = Eval { script: Script::Ensure, keys, args: alloc::vec![count.into(), "0".into()] };
+            let command = Command::Eval(eval.into(), By::Sha1);
+            cx.effect(Effect::Command { broker, command, route: Route::Register(index) });
+        }
+    }
+
+    fn on_refused(&mut self, op: OpId, broker: BrokerId, at: &Endpoint, error: ErrorReply, cx: &mut Cx<'_>) {
+        let class = error.class();
+        let refused = Box::new(Refused { broker: at.clone(), error });
+        let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
+        match class {
+            ErrorClass::Oom => {
+                sending.refused = Some(refused);
+                cx.effect(Effect::Memory(broker, true));
+                self.again(op, cx);
+            }
+            // Refused for the server's own state: it was not stored, and another broker may take it.
+            ErrorClass::Misconf
+            | ErrorClass::NoReplicas
+            | ErrorClass::ReadOnly
+            | ErrorClass::Loading
+            | ErrorClass::Busy
+            | ErrorClass::MasterDown
+            | ErrorClass::NoAuth => {
+                sending.refused = Some(refused);
+                self.again(op, cx);
+            }
+            ErrorClass::WrongPass
+            | ErrorClass::NoPerm
+            | ErrorClass::NoScript
+            | ErrorClass::NoGroup
+            | ErrorClass::WrongType
+            | ErrorClass::BusyGroup
+            | ErrorClass::Unblocked
+            | ErrorClass::ExecAbort
+            | ErrorClass::NoProto
+            | ErrorClass::UnknownCommand
+            | ErrorClass::Other => self.finish(op, Err(OpError::Refused(refused)), cx),
+        }
+    }
+
+    fn again(&mut self, op: OpId, cx: &mut Cx<'_>) {
+        let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
+        if self.stopping || sending.deadline <= cx.now.mono {
+            let why = if self.stopping { NotSent::Stopping } else { NotSent::NoBroker };
+            return self.give_up(op, why, cx);
+        }
+        sending.queued = true;
+        self.waiting_bytes += sending.bytes;
+        self.again.push_back(op);
+    }
+
+    fn pop_waiting(&mut self) {
+        if self.again.pop_front().is_none() {
+            self.backlog.pop_front();
+        }
+    }
+
+    /// Resolves what found no broker: as it may have been stored, as it was refused, or as never sent.
+    fn give_up(&mut self, op: OpId, why: NotSent, cx: &mut Cx<'_>) {
+        let error = match self.ops.get_mut(op) {
+            Some(Pending::Send(sending)) => match (sending.ambiguous.take(), sending.refused.take()) {
+                (Some(at), _) => OpError::Ambiguous(at),
+                (None, Some(refused)) => OpError::Refused(refused),
+                (None, None) => OpError::NotSent(why),
+            },
+            Some(Pending::Call) | None => OpError::NotSent(why),
+        };
+        self.finish(op, Err(error), cx);
+    }
+
+    fn finish(&mut self, op: OpId, result: Result<Outcome, OpError>, cx: &mut Cx<'_>) {
+        if let Some(Pending::Send(sending)) = self.ops.remove(op)
+            && sending.queued
+        {
+            self.waiting_bytes = self.waiting_bytes.saturating_sub(sending.bytes);
+            self.deadlines.remove(&(sending.deadline, op));
+        }
+        cx.event(Event::Done { op, result });
+    }
+}
+
+/// Streams named in one registration.
+pub(super) const ENSURE_STREAMS: usize = 100;

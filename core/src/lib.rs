@@ -6,24 +6,26 @@ extern crate alloc;
 extern crate std;
 
 pub mod announce;
-<<<<<<< HEAD
 pub mod command;
 pub mod config;
+#[cfg(feature = "std")]
+pub mod driver;
 mod effect;
 pub mod engine;
 mod fleet;
-=======
->>>>>>> announce
 pub mod id;
 pub mod key;
 mod link;
 pub mod op;
 pub mod output;
+mod placement;
 pub mod reply;
 pub mod rng;
 mod router;
 pub mod script;
 pub mod stats;
+#[cfg(feature = "std")]
+mod sync;
 pub mod time;
 pub mod timers;
 pub mod topic;

@@ -1,0 +1,3 @@
+//! What carries the engine's outputs to sockets and back.
+
+pub mod resp;

@@ -173,15 +173,15 @@ impl Scan {
         if kind == b'>' && self.tape.depth() > 0 {
             return Err(ProtocolError::NestedPush);
         }
+        if self.tape.depth() >= self.limits.depth {
+            return Err(ProtocolError::TooDeep { limit: self.limits.depth });
+        }
         let children = if matches!(kind, b'%' | b'|') { length.saturating_mul(2) } else { length };
         // Attributes count themselves: nobody promised them, and empty ones could follow each other for ever.
         let promised = children.saturating_add(u64::from(kind == b'|')).saturating_add(u64::from(self.elements));
         match u32::try_from(promised) {
             Ok(promised) if promised <= self.limits.elements => self.elements = promised,
             _ => return Err(ProtocolError::TooManyElements { limit: self.limits.elements }),
-        }
-        if self.tape.depth() >= self.limits.depth {
-            return Err(ProtocolError::TooDeep { limit: self.limits.depth });
         }
         self.advance(next)?;
         let children = children as u32;

@@ -81,6 +81,11 @@ impl Kind {
     pub fn is_aggregate(self) -> bool {
         matches!(self, Self::Array | Self::Set | Self::Map | Self::Push)
     }
+
+    /// Whether its node is a range of bytes.
+    fn is_text(self) -> bool {
+        matches!(self, Self::Status | Self::Error | Self::Bulk | Self::Double | Self::BigNumber)
+    }
 }
 
 /// One value of a [`Tree`], 12 bytes. Values stand in the order of the wire, parents before children.

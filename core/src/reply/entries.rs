@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use bytes::Bytes;
 
-use super::{StreamId, Tree, UnexpectedShape, View};
+use super::{Items, Kind, Node, StreamId, Tree, UnexpectedShape, View};
 
 /// Entries in the order of the reply. They share one buffer, which lives until the last slice of it is dropped.
 #[derive(Clone, Default)]
@@ -182,7 +182,7 @@ impl<'a> EntriesBuilder<'a> {
         if reply.is_nil() {
             return Ok(());
         }
-        if reply.kind() == super::Kind::Map {
+        if reply.kind() == Kind::Map {
             for (key, list) in reply.pairs().ok_or(STREAMS)? {
                 self.stream(key)?;
                 self.range(list)?;
@@ -204,8 +204,8 @@ impl<'a> EntriesBuilder<'a> {
     /// If it is not a text.
     pub fn stream(&mut self, key: View<'a>) -> Result<(), UnexpectedShape> {
         const KEY: UnexpectedShape = UnexpectedShape { expected: "the key of a stream as bytes" };
-        self.belongs(key, KEY)?;
-        let key = text(key).ok_or(KEY)?;
+        self.belongs(key)?;
+        let key = key.nodes().first().and_then(|node| text(*node)).ok_or(KEY)?;
         self.built.streams.push(key);
         Ok(())
     }
@@ -217,11 +217,11 @@ impl<'a> EntriesBuilder<'a> {
     /// If it is something else.
     pub fn range(&mut self, list: View<'a>) -> Result<(), UnexpectedShape> {
         const LIST: UnexpectedShape = UnexpectedShape { expected: "a list of entries, each an id and its fields" };
-        let list = array(list).ok_or(LIST)?;
-        self.reserve(list.len());
-        for entry in list {
+        self.belongs(list)?;
+        self.reserve(list);
+        for entry in array(list).ok_or(LIST)? {
             let [id, fields] = exactly(entry).ok_or(LIST)?;
-            self.entry(id, 0, fields)?;
+            self.add(id, 0, fields)?;
         }
         Ok(())
     }
@@ -234,12 +234,12 @@ impl<'a> EntriesBuilder<'a> {
     pub fn claimed(&mut self, list: View<'a>) -> Result<(), UnexpectedShape> {
         const LIST: UnexpectedShape =
             UnexpectedShape { expected: "claimed entries, each an id, a count and its fields" };
-        let list = array(list).ok_or(LIST)?;
-        self.reserve(list.len());
-        for entry in list {
+        self.belongs(list)?;
+        self.reserve(list);
+        for entry in array(list).ok_or(LIST)? {
             let [id, deliveries, fields] = exactly(entry).ok_or(LIST)?;
             let deliveries = deliveries.as_int().and_then(|n| u32::try_from(n).ok()).ok_or(LIST)?;
-            self.entry(id, deliveries, fields)?;
+            self.add(id, deliveries, fields)?;
         }
         Ok(())
     }
@@ -250,18 +250,22 @@ impl<'a> EntriesBuilder<'a> {
     ///
     /// If the id is not one, or the fields are not texts in pairs, or they come from another reply than those before.
     pub fn entry(&mut self, id: View<'a>, deliveries: u32, fields: View<'a>) -> Result<(), UnexpectedShape> {
+        self.belongs(id)?;
+        self.belongs(fields)?;
+        self.add(id, deliveries, fields)
+    }
+
+    /// One entry of a reply that is known already.
+    fn add(&mut self, id: View<'a>, deliveries: u32, fields: View<'a>) -> Result<(), UnexpectedShape> {
         const ID: UnexpectedShape = UnexpectedShape { expected: "the id of an entry as two numbers and a dash" };
         const FIELDS: UnexpectedShape =
             UnexpectedShape { expected: "the fields of an entry, names and values in turn" };
-        self.belongs(id, ID)?;
-        self.belongs(fields, FIELDS)?;
         let id = id.as_bytes().and_then(StreamId::parse).ok_or(ID)?;
         let first = self.built.texts.len() as u32;
         let mut texts = Entry::DELETED;
         if !fields.is_nil() {
-            for (name, value) in fields.pairs().ok_or(FIELDS)? {
-                self.built.texts.push(text(name).ok_or(FIELDS)?);
-                self.built.texts.push(text(value).ok_or(FIELDS)?);
+            for node in fields.flat_pairs().ok_or(FIELDS)? {
+                self.built.texts.push(text(*node).ok_or(FIELDS)?);
             }
             texts = self.built.texts.len() as u32 - first;
         }
@@ -280,8 +284,9 @@ impl<'a> EntriesBuilder<'a> {
     }
 
     /// Ranges mean nothing in another reply's buffer.
-    fn belongs(&mut self, view: View<'a>, or: UnexpectedShape) -> Result<(), UnexpectedShape> {
-        let tree = view.tree().ok_or(or)?;
+    fn belongs(&mut self, view: View<'a>) -> Result<(), UnexpectedShape> {
+        const TREE: UnexpectedShape = UnexpectedShape { expected: "entries, found a value without any" };
+        let tree = view.tree().ok_or(TREE)?;
         match self.tree {
             Some(known) if known.same(tree) => Ok(()),
             Some(_) => Err(UnexpectedShape { expected: "values of one and the same reply" }),
@@ -293,19 +298,20 @@ impl<'a> EntriesBuilder<'a> {
         }
     }
 
-    fn reserve(&mut self, entries: usize) {
+    /// An entry is three nodes (itself, its id, its fields) and one for each text.
+    fn reserve(&mut self, list: View<'a>) {
+        let entries = array(list).map_or(0, |items| items.len());
         self.built.entries.reserve(entries);
-        self.built.texts.reserve(entries.saturating_mul(4));
+        self.built.texts.reserve(list.nodes().len().saturating_sub(3 * entries));
     }
 }
 
-fn text(view: View<'_>) -> Option<Range> {
-    view.as_bytes()?;
-    view.range().map(|(start, end)| Range { start, end })
+fn text(node: Node) -> Option<Range> {
+    (node.kind.is_text() && node.kind != Kind::Error).then_some(Range { start: node.a, end: node.b })
 }
 
-fn array(view: View<'_>) -> Option<super::Items<'_>> {
-    if view.kind() == super::Kind::Array { view.items() } else { None }
+fn array(view: View<'_>) -> Option<Items<'_>> {
+    if view.kind() == Kind::Array { view.items() } else { None }
 }
 
 /// The children, if there are exactly that many.

@@ -27,16 +27,21 @@ impl StreamId {
     }
 }
 
+/// The number at the start, and what follows it.
 fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
-    let digits = text.iter().position(|b| !b.is_ascii_digit()).unwrap_or(text.len());
+    let mut n = 0u64;
+    let mut digits = text.len();
+    for (i, byte) in text.iter().enumerate() {
+        let digit = u64::from(byte.wrapping_sub(b'0'));
+        if digit > 9 {
+            digits = i;
+            break;
+        }
+        // Nineteen nines are below 2⁶⁴: only the twentieth digit can overflow, so only there the question is asked.
+        n = if i < 19 { n.wrapping_mul(10).wrapping_add(digit) } else { n.checked_mul(10)?.checked_add(digit)? };
+    }
     let (number, rest) = text.split_at(digits);
-    let value = match number {
-        [] | [b'0', _, ..] => return None,
-        // Nineteen nines are below 2⁶⁴: no step can overflow, so none needs the question.
-        short if digits <= 19 => short.iter().fold(0u64, |n, b| n.wrapping_mul(10).wrapping_add(u64::from(b - b'0'))),
-        long => long.iter().try_fold(0u64, |n, b| n.checked_mul(10)?.checked_add(u64::from(b - b'0')))?,
-    };
-    Some((value, rest))
+    if matches!(number, [] | [b'0', _, ..]) { None } else { Some((n, rest)) }
 }
 
 impl fmt::Display for StreamId {

@@ -33,15 +33,18 @@ struct Open {
 }
 
 impl Tape {
+    #[cfg(feature = "std")]
     pub(crate) fn depth(&self) -> usize {
         self.open.len()
     }
 
+    #[inline]
     pub(crate) fn scalar(&mut self, node: Node) -> Value {
         self.nodes.push(node);
         self.close()
     }
 
+    #[inline]
     pub(crate) fn text(&mut self, kind: Kind, start: u32, end: u32) -> Value {
         self.scalar(Node { kind, a: start, b: end })
     }
@@ -57,6 +60,7 @@ impl Tape {
     }
 
     /// What follows describes the value after it: it is walked and then forgotten.
+    #[cfg(feature = "std")]
     pub(crate) fn attributes(&mut self, children: u32) -> Value {
         if children > 0 {
             self.open.push(Open { left: children, node: self.nodes.len() as u32, attributes: true });
@@ -64,8 +68,19 @@ impl Tape {
         Value::More
     }
 
-    /// A value has ended, and with it every parent whose last child it was.
+    #[inline]
     fn close(&mut self) -> Value {
+        match self.open.last_mut() {
+            Some(parent) if parent.left > 1 => {
+                parent.left -= 1;
+                Value::More
+            }
+            _ => self.close_parents(),
+        }
+    }
+
+    /// A value has ended, and with it every parent whose last child it was.
+    fn close_parents(&mut self) -> Value {
         while let Some(parent) = self.open.last_mut() {
             parent.left -= 1;
             if parent.left > 0 {
@@ -95,7 +110,9 @@ impl Tape {
             _ => Reply::Tree(Tree::new(Bytes::copy_from_slice(bytes), self.nodes.as_slice().into())),
         };
         self.nodes.clear();
-        self.nodes.shrink_to(KEEP_NODES);
+        if self.nodes.capacity() > KEEP_NODES {
+            self.nodes.shrink_to(KEEP_NODES);
+        }
         reply
     }
 }

@@ -162,8 +162,15 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The values of a map or of an array of even length, if none of them has children itself.
+    pub(super) fn flat_pairs(self) -> Option<&'a [Node]> {
+        let count = self.pairs()?.0.left as usize;
+        let below = self.nodes().get(1..)?;
+        (below.len() == count).then_some(below)
+    }
+
     /// It and all that is below it, parents first.
-    fn nodes(self) -> &'a [Node] {
+    pub(super) fn nodes(self) -> &'a [Node] {
         match self.0 {
             At::Node { tree, index, node } => {
                 let end = if node.kind.is_aggregate() { node.b } else { index + 1 };

@@ -105,10 +105,14 @@ impl Scan {
 
     /// Goes on until the reply is whole (true) or bytes are missing.
     fn run(&mut self, buffered: &[u8]) -> Result<bool, ProtocolError> {
+        let allowed = buffered.get(..self.limits.bytes as usize).unwrap_or(buffered);
         loop {
             let step = match self.body {
                 Some(body) => self.end_body(buffered, body)?,
-                None => self.header(buffered)?,
+                None => match self.plain_bulk(allowed) {
+                    Some(value) => Step::Done(value),
+                    None => self.header(buffered)?,
+                },
             };
             match step {
                 Step::Wait => return Ok(false),
@@ -116,6 +120,28 @@ impl Scan {
                 Step::Done(Value::Last) => return Ok(true),
             }
         }
+    }
+
+    /// A bulk of less than 1,000 bytes that is there as a whole, which most values are. `None` decides nothing.
+    #[inline]
+    fn plain_bulk(&mut self, allowed: &[u8]) -> Option<Value> {
+        let rest = allowed.get(self.at..)?;
+        let digit = |b: u8| usize::from(b.wrapping_sub(b'0'));
+        let (length, header) = match *rest {
+            [b'$', ones @ b'0'..=b'9', b'\r', b'\n', ..] => (digit(ones), 4),
+            [b'$', tens @ b'0'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => (digit(tens) * 10 + digit(ones), 5),
+            [b'$', h @ b'0'..=b'9', t @ b'0'..=b'9', o @ b'0'..=b'9', b'\r', b'\n', ..] => {
+                (digit(h) * 100 + digit(t) * 10 + digit(o), 6)
+            }
+            _ => return None,
+        };
+        let end = header + length;
+        if rest.get(end..end + 2)? != b"\r\n" {
+            return None;
+        }
+        let start = self.at;
+        self.at += end + 2;
+        Some(self.tape.text(Kind::Bulk, (start + header) as u32, (start + end) as u32))
     }
 
     fn header(&mut self, buffered: &[u8]) -> Result<Step, ProtocolError> {
@@ -222,6 +248,9 @@ impl Scan {
     #[inline]
     fn length(&mut self, buffered: &[u8], kind: u8) -> Result<Option<(Option<u64>, usize)>, ProtocolError> {
         let rest = buffered.get(self.at + 1..).unwrap_or_default();
+        if let &[digit @ b'0'..=b'9', b'\r', b'\n', ..] = rest {
+            return Ok(Some((Some(u64::from(digit - b'0')), self.at + 4)));
+        }
         let mut n = 0;
         for (i, byte) in rest.iter().take(11).enumerate() {
             let digit = byte.wrapping_sub(b'0');

@@ -82,6 +82,15 @@ impl Scan {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
+        if self.at == 0
+            && let Some((header, end)) = plain_bulk(buffered)
+            && end + 2 <= self.limits.bytes as usize
+            && let Some(body) = buffered.get(header..end)
+        {
+            // What a send is answered with: read in place, without the tape.
+            self.spoke_resp = true;
+            return Ok(Some((Reply::bulk(body), end + 2)));
+        }
         match self.run(buffered) {
             Ok(false) => Ok(None),
             Ok(true) => {
@@ -122,23 +131,10 @@ impl Scan {
         }
     }
 
-    /// A bulk of less than 1,000 bytes that is there as a whole, which most values are. `None` decides nothing.
+    /// A bulk within an aggregate that is there as a whole. `None` decides nothing.
     #[inline]
     fn plain_bulk(&mut self, allowed: &[u8]) -> Option<Value> {
-        let rest = allowed.get(self.at..)?;
-        let digit = |b: u8| usize::from(b.wrapping_sub(b'0'));
-        let (length, header) = match *rest {
-            [b'$', ones @ b'0'..=b'9', b'\r', b'\n', ..] => (digit(ones), 4),
-            [b'$', tens @ b'0'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => (digit(tens) * 10 + digit(ones), 5),
-            [b'$', h @ b'0'..=b'9', t @ b'0'..=b'9', o @ b'0'..=b'9', b'\r', b'\n', ..] => {
-                (digit(h) * 100 + digit(t) * 10 + digit(o), 6)
-            }
-            _ => return None,
-        };
-        let end = header + length;
-        if rest.get(end..end + 2)? != b"\r\n" {
-            return None;
-        }
+        let (header, end) = plain_bulk(allowed.get(self.at..)?)?;
         let start = self.at;
         self.at += end + 2;
         Some(self.tape.text(Kind::Bulk, (start + header) as u32, (start + end) as u32))
@@ -308,6 +304,22 @@ impl Scan {
         let limit = self.limits.bytes;
         if bytes > u64::from(limit) { Err(ProtocolError::TooLarge { bytes, limit }) } else { Ok(()) }
     }
+}
+
+/// A bulk of less than 1,000 bytes that is there as a whole, which most values are: where its body begins and ends.
+#[inline]
+fn plain_bulk(bytes: &[u8]) -> Option<(usize, usize)> {
+    let digit = |b: u8| usize::from(b.wrapping_sub(b'0'));
+    let (length, header) = match *bytes {
+        [b'$', ones @ b'0'..=b'9', b'\r', b'\n', ..] => (digit(ones), 4),
+        [b'$', tens @ b'0'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => (digit(tens) * 10 + digit(ones), 5),
+        [b'$', h @ b'0'..=b'9', t @ b'0'..=b'9', o @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            (digit(h) * 100 + digit(t) * 10 + digit(o), 6)
+        }
+        _ => return None,
+    };
+    let end = header + length;
+    (bytes.get(end..end + 2)? == b"\r\n").then_some((header, end))
 }
 
 const NIL: Node = Node { kind: Kind::Nil, a: 0, b: 0 };

@@ -16,7 +16,7 @@ use crate::id::ConnId;
 use crate::output::{Closed, ClosedReason};
 use crate::reply::Reply;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 /// Bytes of commands written and not yet answered, at most. A server whose receive window closes costs both sides; this

@@ -2,6 +2,8 @@
 
 pub mod client;
 mod env;
+#[cfg(all(test, not(loom)))]
+mod fake;
 mod front;
 #[cfg_attr(not(test), allow(dead_code, reason = "not every handle uses all of it"))]
 mod inbox;

@@ -20,7 +20,7 @@ use crate::output::Output;
 use crate::rng::Seed;
 use crate::time::{Mono, Now};
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 /// Rounds of one turn. Then other tasks run, even if there is more to do.

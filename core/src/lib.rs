@@ -6,22 +6,22 @@ extern crate alloc;
 extern crate std;
 
 pub mod announce;
-<<<<<<< HEAD
+mod announcer;
 pub mod command;
 pub mod config;
+mod conn;
 mod effect;
 pub mod engine;
 mod fleet;
-=======
->>>>>>> announce
 pub mod id;
 pub mod key;
 mod link;
 pub mod op;
 pub mod output;
+mod placement;
 pub mod reply;
 pub mod rng;
-mod router;
+pub mod router;
 pub mod script;
 pub mod stats;
 pub mod time;

@@ -10,6 +10,9 @@ mod announcer;
 pub mod command;
 pub mod config;
 mod conn;
+mod departure;
+#[cfg(feature = "std")]
+pub mod driver;
 mod effect;
 pub mod engine;
 mod fleet;
@@ -24,6 +27,8 @@ pub mod rng;
 pub mod router;
 pub mod script;
 pub mod stats;
+#[cfg(feature = "std")]
+mod sync;
 pub mod time;
 pub mod timers;
 pub mod topic;

@@ -8,3 +8,4 @@ extern crate std;
 pub mod id;
 pub mod rng;
 pub mod time;
+pub mod timers;

@@ -4,3 +4,4 @@
 mod inbox;
 #[cfg_attr(any(not(test), loom), allow(dead_code, reason = "the driver's loop is its user"))]
 mod ready;
+pub mod resp;

@@ -138,8 +138,8 @@ pub(crate) enum Timer {
     Claim(SubId),
     /// Its oldest running handler is overdue.
     Handler(SubId),
-    /// Its next retry is due.
-    Retry(SubId),
+    /// It does something at a time of its own.
+    Agenda(SubId),
     /// Its stop is enforced.
     Stop(SubId),
     /// The next announcement.

@@ -6,8 +6,11 @@ extern crate alloc;
 extern crate std;
 
 pub mod announce;
+mod announcer;
 pub mod command;
 pub mod config;
+mod conn;
+mod departure;
 #[cfg(feature = "std")]
 pub mod driver;
 mod effect;
@@ -21,7 +24,7 @@ pub mod output;
 mod placement;
 pub mod reply;
 pub mod rng;
-mod router;
+pub mod router;
 pub mod script;
 pub mod stats;
 #[cfg(feature = "std")]

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 use core::fmt;
-use core::future::{Future, poll_fn};
+use core::future::poll_fn;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
@@ -126,17 +126,14 @@ impl Client {
     }
 
     /// Submits in its first poll, or when the backlog has room. Dropped after that, the operation takes its course.
-    pub(crate) fn submit(&self, op: Op) -> impl Future<Output = Result<Outcome, Error>> + Send + 'static + use<> {
+    pub(crate) async fn submit(&self, op: Op) -> Result<Outcome, Error> {
         let bytes = match &op {
             Op::Send(send) => send.message.len(),
             Op::Call(_) => 0,
         };
-        let submitted = self.handle.submit(bytes, move |ticket| Message::Submit { op, ticket });
-        async move {
-            match submitted.await {
-                Ok(completion) => completion.into_outcome(),
-                Err(_) => Err(Error::Stopped),
-            }
+        match self.handle.submit(bytes, move |ticket| Message::Submit { op, ticket }).await {
+            Ok(completion) => completion.into_outcome(),
+            Err(_) => Err(Error::Stopped),
         }
     }
 

@@ -183,12 +183,13 @@ impl<M, R> Inbox<M, R> {
     /// A future that submits in its first poll, or as soon after as it has credit, and resolves with the result.
     ///
     /// `make` runs under the lock: it only builds the message. Dropped before it was submitted, the future has done
-    /// nothing; dropped later, the message takes its course and the result goes nowhere.
-    pub(crate) fn submit<F>(self: &Arc<Self>, bytes: usize, make: F) -> Submit<M, R, F>
+    /// nothing; dropped later, the message takes its course and the result goes nowhere. It borrows: a counted
+    /// reference per message would cost as much as a lock.
+    pub(crate) fn submit<F>(&self, bytes: usize, make: F) -> Submit<'_, M, R, F>
     where
         F: FnOnce(Ticket) -> M,
     {
-        Submit { inbox: Arc::clone(self), phase: Phase::New { bytes, make } }
+        Submit { inbox: self, phase: Phase::New { bytes, make } }
     }
 
     /// Hands in a message now, without credit, whose result may be awaited. `make` runs under the lock.
@@ -519,7 +520,7 @@ impl<R> Completions<R> {
     }
 }
 
-/// A counted reference: the driver learns when the last one is gone. Futures and deliveries hold plain `Arc`s, so
+/// A counted reference: the driver learns when the last one is gone. Receipts and deliveries hold plain `Arc`s, so
 /// they can finish while the driver drains.
 pub(crate) struct Handle<M, R> {
     inbox: Arc<Inbox<M, R>>,

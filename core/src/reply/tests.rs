@@ -299,6 +299,10 @@ fn entries_of_another_shape_are_refused() {
     });
     case(&|b| {
         entry(b, b"5-1");
+        b.array(2).bulk(b"f").array(1).bulk(b"v");
+    });
+    case(&|b| {
+        entry(b, b"5-1");
         b.bulk(b"f");
     });
     case(&|b| {

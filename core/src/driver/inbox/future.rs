@@ -10,8 +10,8 @@ use crate::sync::Arc;
 
 /// A message on its way and then its result: see [`Inbox::submit`].
 #[must_use = "nothing is submitted before the first poll"]
-pub(crate) struct Submit<M, R, F> {
-    pub(super) inbox: Arc<Inbox<M, R>>,
+pub(crate) struct Submit<'a, M, R, F> {
+    pub(super) inbox: &'a Inbox<M, R>,
     pub(super) phase: Phase<F>,
 }
 
@@ -23,9 +23,9 @@ pub(super) enum Phase<F> {
 }
 
 // The maker is only moved, never pinned.
-impl<M, R, F> Unpin for Submit<M, R, F> {}
+impl<M, R, F> Unpin for Submit<'_, M, R, F> {}
 
-impl<M, R, F: FnOnce(Ticket) -> M> Future for Submit<M, R, F> {
+impl<M, R, F: FnOnce(Ticket) -> M> Future for Submit<'_, M, R, F> {
     type Output = Result<R, Closed<F>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -44,7 +44,7 @@ impl<M, R, F: FnOnce(Ticket) -> M> Future for Submit<M, R, F> {
     }
 }
 
-impl<M, R, F: FnOnce(Ticket) -> M> Submit<M, R, F> {
+impl<M, R, F: FnOnce(Ticket) -> M> Submit<'_, M, R, F> {
     fn poll_new(&mut self, bytes: usize, make: F, waker: Waker) -> Poll<Result<R, Closed<F>>> {
         let mut state = self.inbox.state.lock();
         if state.closed {
@@ -92,7 +92,7 @@ impl<M, R, F: FnOnce(Ticket) -> M> Submit<M, R, F> {
     }
 }
 
-impl<M, R, F> Drop for Submit<M, R, F> {
+impl<M, R, F> Drop for Submit<'_, M, R, F> {
     fn drop(&mut self) {
         if let Phase::InLine { ticket, .. } | Phase::Submitted(ticket) = self.phase {
             self.inbox.abandon(ticket);

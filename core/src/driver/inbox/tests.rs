@@ -13,7 +13,8 @@ use super::*;
 const PLENTY: Credits = Credits { ops: 1 << 20, bytes: 1 << 30 };
 
 /// Messages are a value and the ticket to complete, results are values.
-type Small = Inbox<(u32, Option<Ticket>), u32>;
+type Small = Inbox<Message, u32>;
+type Message = (u32, Option<Ticket>);
 
 #[derive(Default)]
 struct Count(AtomicU32);
@@ -59,7 +60,7 @@ fn poll<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-fn taken(inbox: &Small) -> Vec<(u32, Option<Ticket>)> {
+fn taken(inbox: &Small) -> Vec<Message> {
     let mut into = Vec::new();
     inbox.take(&mut into, Waker::noop());
     into
@@ -80,11 +81,7 @@ fn assert_idle(inbox: &Small) {
     assert!(state.line.is_empty());
 }
 
-fn send(
-    inbox: &Arc<Small>,
-    value: u32,
-    bytes: usize,
-) -> Submit<(u32, Option<Ticket>), u32, impl FnOnce(Ticket) -> (u32, Option<Ticket>)> {
+fn send(inbox: &Small, value: u32, bytes: usize) -> Submit<'_, Message, u32, impl FnOnce(Ticket) -> Message + use<>> {
     inbox.submit(bytes, move |ticket| (value, Some(ticket)))
 }
 

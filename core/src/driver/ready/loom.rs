@@ -9,8 +9,8 @@ use ::loom::thread;
 
 use super::*;
 
-/// Fails when `take` unlocks before it arms its waker, when `take` forgets to clear a bit, and when a wake of a flagged
-/// set takes the driver's waker without waking it.
+/// Fails when `take` unlocks before it arms its waker, when `take` forgets to clear a bit, and when a link takes
+/// the driver's waker without waking it.
 #[test]
 fn no_wake_is_lost() {
     model(|| {

@@ -214,6 +214,11 @@ fn limits_hold_at_the_header_and_not_one_before() {
 
     fine(&format!("$57\r\n{}\r\n", "x".repeat(57)));
     assert_eq!(error(b"$58\r\n", limits), ProtocolError::TooLarge { bytes: 65, limit: 64 });
+    // The same when all of it has arrived, at the top and below.
+    let there = format!("$58\r\n{}\r\n", "x".repeat(58));
+    assert_eq!(error(there.as_bytes(), limits), ProtocolError::TooLarge { bytes: 65, limit: 64 });
+    let below = format!("*1\r\n$54\r\n{}\r\n", "x".repeat(54));
+    assert_eq!(error(below.as_bytes(), limits), ProtocolError::TooLarge { bytes: 65, limit: 64 });
     assert!(matches!(error(b"$99999999999999999999999\r\n", limits), ProtocolError::TooLarge { .. }));
     fine(&format!("+{}\r\n", "x".repeat(61)));
     let line = format!("+{}\r\n", "x".repeat(62));

@@ -1,3 +1,4 @@
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -108,8 +109,8 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 }
 
 /// A send that has been polled once: it lies in the inbox.
-fn sending(client: &Client, policy: Policy) -> Pin<alloc::boxed::Box<impl Future<Output = Result<Outcome, Error>>>> {
-    let mut sent = alloc::boxed::Box::pin(client.submit(message(policy)));
+fn sending(client: &Client, policy: Policy) -> Pin<Box<dyn Future<Output = Result<Outcome, Error>> + '_>> {
+    let mut sent = Box::pin(client.submit(message(policy)));
     assert!(poll(&mut sent).is_pending());
     sent
 }
@@ -275,13 +276,13 @@ fn a_dropped_driver_leaves_nobody_waiting() {
     let (mut bench, client) = bench(Config::brokers(["10.0.0.1:6379"]).unwrap());
     let mut events = client.events();
     let mut taken = sending(&client, Policy::AtLeastOnce);
-    let mut fed = alloc::boxed::Box::pin(client.feed(Sub::new(TopicSpec::new("t", 1).unwrap(), "g")));
+    let mut fed = Box::pin(client.feed(Sub::new(TopicSpec::new("t", 1).unwrap(), "g")));
     assert!(poll(&mut fed).is_pending());
     assert!(bench.turn().is_pending());
     let Poll::Ready(Ok(feed)) = poll(&mut fed) else { panic!("not subscribed") };
     let mut untaken = sending(&client, Policy::AtLeastOnce);
     let mut late_events = client.events();
-    let mut until_ready = alloc::boxed::Box::pin(client.ready());
+    let mut until_ready = Box::pin(client.ready());
     assert!(poll(&mut until_ready).is_pending());
 
     drop(bench.driver);
@@ -298,16 +299,16 @@ fn a_dropped_driver_leaves_nobody_waiting() {
     assert!(matches!(poll(&mut sending_after(&client)), Poll::Ready(Err(Error::Stopped))));
 }
 
-fn sending_after(client: &Client) -> Pin<alloc::boxed::Box<impl Future<Output = Result<Outcome, Error>>>> {
-    alloc::boxed::Box::pin(client.submit(message(Policy::AtLeastOnce)))
+fn sending_after(client: &Client) -> Pin<Box<dyn Future<Output = Result<Outcome, Error>> + '_>> {
+    Box::pin(client.submit(message(Policy::AtLeastOnce)))
 }
 
 #[test]
 fn closing_answers_and_ends_the_driver() {
     let (mut bench, client) = ready();
-    let mut sent = sending(&client, Policy::AtLeastOnce);
     let other = client.clone();
-    let mut closed = alloc::boxed::Box::pin(client.close(Duration::from_secs(1)));
+    let mut sent = sending(&other, Policy::AtLeastOnce);
+    let mut closed = Box::pin(client.close(Duration::from_secs(1)));
     assert!(poll(&mut closed).is_pending());
     bench.settle();
     assert!(matches!(poll(&mut sent), Poll::Ready(Ok(_))), "what was under way is finished");
@@ -339,7 +340,7 @@ fn without_handles_the_driver_ends_by_itself() {
 #[test]
 fn an_inspection_shows_what_was_done() {
     let (mut bench, client) = ready();
-    let mut looked = alloc::boxed::Box::pin(client.inspect());
+    let mut looked = Box::pin(client.inspect());
     assert!(poll(&mut looked).is_pending());
     bench.settle();
     match poll(&mut looked) {

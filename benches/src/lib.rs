@@ -1,0 +1,3 @@
+//! What several benches need: a count of allocations.
+
+pub mod allocations;

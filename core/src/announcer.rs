@@ -1,0 +1,169 @@
+//! Announcing a broker: `up` while it answers, `down` when it does not or is about to go.
+//!
+//! A broker is announced only while it answers `PING` and takes writes. Its GUID is made from the server's run id, so
+//! it changes exactly when the server restarts.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use bytes::Bytes;
+
+use crate::announce::{Address, Announcement, Guid, Host, Interval, Status};
+use crate::command::Command;
+use crate::config::{Announce, Endpoint};
+use crate::effect::{Cx, Effect, Route, Timer};
+use crate::id::BrokerId;
+use crate::output::{Output, Unready, UnreadyReason};
+use crate::reply::Reply;
+use crate::time::Mono;
+use crate::timers::{TimerSlot, Timers};
+
+/// How long an answer may take before it counts as a miss.
+const ANSWER: Duration = Duration::from_secs(1);
+/// Misses before `down`.
+const MISSES: u32 = 2;
+/// Goodbyes at a shutdown: datagrams get lost.
+const GOODBYES: usize = 3;
+
+/// The announcer's state.
+#[derive(Debug)]
+pub(crate) struct Announcer {
+    what: Announce,
+    timer: TimerSlot,
+    broker: Option<BrokerId>,
+    guid: Option<Guid>,
+    /// The last word was `up`.
+    up: bool,
+    asked: Option<Mono>,
+    misses: u32,
+}
+
+impl Announcer {
+    pub(crate) fn new(what: Announce, timers: &mut Timers<Timer>) -> Self {
+        let timer = timers.register(Timer::Announce);
+        Self { what, timer, broker: None, guid: None, up: false, asked: None, misses: 0 }
+    }
+
+    /// The server can be used: the first announcement leaves at once.
+    pub(crate) fn on_ready(&mut self, broker: BrokerId, run_id: &str, cx: &mut Cx<'_>) {
+        let guid = guid_of(run_id);
+        if self.guid.is_some_and(|old| old != guid) {
+            self.say_down(1, cx);
+        }
+        self.broker = Some(broker);
+        self.guid = Some(guid);
+        self.misses = 0;
+        self.asked = None;
+        self.tick(cx);
+    }
+
+    /// A refused or closed connection is certain; silence needs a second look.
+    pub(crate) fn on_unready(&mut self, why: &Unready, cx: &mut Cx<'_>) {
+        self.broker = None;
+        self.asked = None;
+        if why.reason != UnreadyReason::Timeout {
+            self.say_down(1, cx);
+        }
+    }
+
+    pub(crate) fn on_timer(&mut self, cx: &mut Cx<'_>) {
+        self.tick(cx);
+    }
+
+    pub(crate) fn on_pong(&mut self, reply: &Reply, cx: &mut Cx<'_>) {
+        self.asked = None;
+        if matches!(reply, Reply::Error(_)) {
+            return self.miss(cx);
+        }
+        self.misses = 0;
+        self.up = true;
+        let status = Status::Up {
+            interval: Interval::from_millis(u64::try_from(self.what.interval.as_millis()).unwrap_or(u64::MAX)),
+            transport: self.what.transport,
+        };
+        self.say(status, 1, cx);
+    }
+
+    pub(crate) fn on_stop(&mut self, cx: &mut Cx<'_>) {
+        cx.timers.disarm(self.timer);
+        self.say_down(GOODBYES, cx);
+    }
+
+    fn tick(&mut self, cx: &mut Cx<'_>) {
+        cx.timers.arm(self.timer, cx.now.mono + self.what.interval);
+        match (self.broker, self.asked) {
+            (Some(_), Some(since)) if cx.now.mono.since(since) < ANSWER => {}
+            (Some(_), Some(_)) | (None, _) => {
+                self.asked = None;
+                self.miss(cx);
+                self.ask(cx);
+            }
+            (Some(_), None) => self.ask(cx),
+        }
+    }
+
+    fn ask(&mut self, cx: &mut Cx<'_>) {
+        if let Some(broker) = self.broker {
+            self.asked = Some(cx.now.mono);
+            cx.effect(Effect::Command { broker, command: Command::Ping, route: Route::Announcer });
+        }
+    }
+
+    fn miss(&mut self, cx: &mut Cx<'_>) {
+        self.misses = self.misses.saturating_add(1);
+        if self.misses >= MISSES {
+            self.say_down(1, cx);
+        }
+    }
+
+    fn say_down(&mut self, times: usize, cx: &mut Cx<'_>) {
+        if core::mem::take(&mut self.up) {
+            self.say(Status::Down, times, cx);
+        }
+    }
+
+    fn say(&self, status: Status, times: usize, cx: &mut Cx<'_>) {
+        let Some(guid) = self.guid else { return };
+        let (host, port) = match &self.what.advertise {
+            Endpoint::Ip(core::net::SocketAddr::V4(at)) => (Host::V4(*at.ip()), at.port()),
+            Endpoint::Ip(core::net::SocketAddr::V6(at)) => (Host::V6(*at.ip()), at.port()),
+            Endpoint::Name(name, port) => (Host::Name(name), *port),
+        };
+        let Ok(port) = port.try_into() else { return };
+        let announcement = Announcement { name: &self.what.name, guid, address: Address { host, port }, status };
+        let mut text = Vec::new();
+        if announcement.encode(&mut text).is_err() {
+            return;
+        }
+        let payload = Bytes::from(text);
+        for _ in 0..times {
+            for to in &self.what.to {
+                cx.out.push_back(Output::Datagram { to: *to, payload: payload.clone() });
+            }
+        }
+    }
+}
+
+/// The first 128 bits of the run id, marked as a UUID of the application's own making (version 8, RFC 9562 §5.8).
+fn guid_of(run_id: &str) -> Guid {
+    let mut bytes = [0; 16];
+    for (byte, pair) in bytes.iter_mut().zip(run_id.as_bytes().chunks(2)) {
+        *byte = pair.iter().fold(0, |value, digit| {
+            (value << 4) | u8::try_from(char::from(*digit).to_digit(16).unwrap_or(0)).unwrap_or(0)
+        });
+    }
+    Guid::from_bytes(*uuid::Builder::from_custom_bytes(bytes).as_uuid().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_guid_follows_the_run_id() {
+        let guid = guid_of("0123456789abcdef0123456789abcdef01234567");
+        assert_eq!(guid.to_string(), "01234567-89ab-8def-8123-456789abcdef");
+        assert_ne!(guid, guid_of("1123456789abcdef0123456789abcdef01234567"));
+    }
+}

@@ -1,0 +1,261 @@
+//! Taking over: entries of consumers that died, entries given back, deferred entries that are due, and one's own whose
+//! read reply was lost.
+//!
+//! A survey lists a group's consumers with what they hold and how long they have been silent; each one worth claiming
+//! from becomes a job. A job runs page by page, within the free credit, one at a time per reader. The script decides
+//! by the server's own idle times and delivery counts, and sends poison to the dead letters before any handler sees it.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Answer, Consumer, Held};
+use crate::command::{Arg, By, Command, Eval};
+use crate::effect::Cx;
+use crate::id::{DeliveryId, Slab};
+use crate::key;
+use crate::output::{Event, Warning};
+use crate::reply::{EntriesBuilder, ErrorClass, Reply, View};
+use crate::script::{FREE, RETRY, RETRY_HORIZON_MS, Script};
+
+/// An entry that has been delivered this often without being settled runs alone among such: when a consumer dies,
+/// its neighbours must not be counted with the one that killed it.
+pub(super) const SUSPECT_FROM: u32 = 2;
+/// Suspects in hand at once.
+const SUSPECTS: u32 = 1;
+/// Entries claimed at once, credit permitting.
+const PAGE: u32 = 100;
+/// A consumer with nothing pending loses its name after this long.
+const REAP_AFTER_MS: i64 = 3_600_000;
+
+/// Claim from one consumer of one stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Job {
+    stream: u16,
+    from: Arc<str>,
+    min_idle_ms: u64,
+    cursor: Arc<str>,
+    /// Credit reserved while a page is under way.
+    reserved: u32,
+}
+
+impl super::reader::Reader {
+    /// Whether entries that nobody holds must still be claimed back before anything new is read.
+    pub(super) fn is_recovering(&self) -> bool {
+        self.lost
+    }
+
+    fn enqueue(&mut self, job: Job) {
+        let same = |other: &Job| other.stream == job.stream && other.from == job.from;
+        if !self.jobs.iter().any(same) && !self.claiming.as_ref().is_some_and(same) {
+            self.jobs.push_back(job);
+        }
+    }
+}
+
+impl Consumer {
+    /// Asks every broker who holds what.
+    pub(super) fn survey(&mut self, cx: &mut Cx<'_>) {
+        for at in 0..self.readers.len() {
+            self.survey_one(u32::try_from(at).unwrap_or(u32::MAX), cx);
+        }
+    }
+
+    pub(super) fn survey_one(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if !reader.is_live() || reader.surveys > 0 || self.stop.is_some() {
+            return;
+        }
+        reader.surveys = u32::try_from(reader.keys.len()).unwrap_or(u32::MAX);
+        let keys = reader.keys.clone();
+        for (key, stream) in keys.into_iter().zip(0u16..) {
+            self.command(at, Command::Consumers(key, self.spec.group.clone()), Answer::Survey(stream), cx);
+        }
+    }
+
+    pub(super) fn on_survey(&mut self, at: u32, stream: u16, reply: &Reply, cx: &mut Cx<'_>) {
+        let claim_idle_ms = u64::try_from(self.spec.claim_idle.as_millis()).unwrap_or(u64::MAX);
+        let own = self.name.clone();
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        reader.surveys = reader.surveys.saturating_sub(1);
+        if let Reply::Error(error) = reply {
+            if error.class() == ErrorClass::NoGroup && reader.is_live() {
+                self.ensure(at, cx);
+            }
+            return;
+        }
+        let mut reap = false;
+        for consumer in reply.view().items().into_iter().flatten() {
+            let Some((name, pending, idle_ms)) = read_consumer(consumer) else { continue };
+            let pseudo = name == FREE || name == RETRY;
+            reap |= pending == 0 && !pseudo && name != &*own && idle_ms >= REAP_AFTER_MS;
+            if pending == 0 || name == &*own {
+                continue;
+            }
+            let min_idle_ms = match name {
+                FREE => 0,
+                RETRY => RETRY_HORIZON_MS,
+                // It answered or renewed lately: alive.
+                _ if u64::try_from(idle_ms).unwrap_or(0) < claim_idle_ms => continue,
+                _ => claim_idle_ms,
+            };
+            reader.enqueue(Job { stream, from: name.into(), min_idle_ms, cursor: "-".into(), reserved: 0 });
+        }
+        if reap {
+            self.reap(at, stream, cx);
+        }
+    }
+
+    fn reap(&self, at: u32, stream: u16, cx: &mut Cx<'_>) {
+        let Some(key) = self.readers.get(at as usize).and_then(|reader| reader.key(stream)).cloned() else { return };
+        let args = alloc::vec![
+            Arg::Text(self.spec.group.clone()),
+            Arg::Int(REAP_AFTER_MS),
+            PAGE.into(),
+            Arg::Text(self.name.clone()),
+            FREE.into(),
+            RETRY.into()
+        ];
+        let eval = Eval { script: Script::Reap, keys: alloc::vec![key], args };
+        self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Reap, cx);
+    }
+
+    /// A deferred entry of this stream is due by now.
+    pub(super) fn claim_due(&mut self, at: u32, stream: u16) {
+        if self.stop.is_some() {
+            return;
+        }
+        if let Some(reader) = self.readers.get_mut(at as usize) {
+            let job = Job { stream, from: RETRY.into(), min_idle_ms: RETRY_HORIZON_MS, cursor: "-".into(), reserved: 0 };
+            reader.enqueue(job);
+        }
+    }
+
+    /// Claims back what is pending under one's own name and in nobody's hand.
+    pub(super) fn claim_own(&mut self, at: u32) {
+        let name = self.name.clone();
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        for stream in 0..u16::try_from(reader.keys.len()).unwrap_or(u16::MAX) {
+            reader.enqueue(Job { stream, from: name.clone(), min_idle_ms: 0, cursor: "-".into(), reserved: 0 });
+        }
+    }
+
+    pub(super) fn flush_claims(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        let page = PAGE.min(self.free());
+        let allowed = SUSPECTS.saturating_sub(self.suspects);
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if !reader.is_live() || reader.claiming.is_some() || self.stop.is_some() || page == 0 {
+            return;
+        }
+        // One's own entries wait for verdicts that are on their way: claimed before those arrive, they would run twice.
+        let settled = reader.is_settled();
+        let own = self.name.clone();
+        let Some(next) = reader.jobs.iter().position(|job| settled || job.from != own) else { return };
+        let Some(mut job) = reader.jobs.remove(next) else { return };
+        let Some(source) = reader.key(job.stream).cloned() else { return };
+        job.reserved = page;
+        self.reserved += page;
+        let topic = self.spec.topic.name();
+        let keys = alloc::vec![source, key::dead_letters(topic), key::owners(topic, &self.spec.group)];
+        let mut args = alloc::vec![
+            Arg::Text(self.spec.group.clone()),
+            Arg::Text(own.clone()),
+            u32::from(job.stream).into(),
+            "".into(),
+            Arg::Text(job.from.clone()),
+            Arg::Int(i64::try_from(job.min_idle_ms).unwrap_or(i64::MAX)),
+            Arg::Text(job.cursor.clone()),
+            page.into(),
+            self.spec.max_deliveries.into(),
+            SUSPECT_FROM.into(),
+            allowed.into(),
+            "".into()
+        ];
+        if job.from == own {
+            let in_hand = hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == job.stream);
+            args.extend(in_hand.map(|(_, held)| Arg::Id(held.entry)));
+        }
+        reader.claiming = Some(job);
+        let eval = Eval { script: Script::Claim, keys, args };
+        self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Claim, cx);
+    }
+
+    /// `{cursor, {{id, deliveries, fields}…}, {dead…}, {bodies gone…}}`
+    pub(super) fn on_claimed(&mut self, at: u32, reply: &Reply, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        let Some(job) = self.take_claim(at) else { return };
+        let own = job.from == self.name;
+        if let Reply::Error(error) = reply {
+            return match error.class() {
+                ErrorClass::NoGroup => self.ensure(at, cx),
+                _ => self.rest(at, "claiming (EVAL)", error, cx),
+            };
+        }
+        let parts: Vec<View<'_>> = reply.view().items().into_iter().flatten().collect();
+        let [cursor, got, dead, lost] = parts.as_slice() else { return };
+        let count = |view: &View<'_>| u32::try_from(view.items().map_or(0, Iterator::count)).unwrap_or(u32::MAX);
+        self.report(at, count(dead), count(lost), cx);
+        let Some(key) = self.readers.get(at as usize).and_then(|reader| reader.key(job.stream)).cloned() else { return };
+        let mut builder = EntriesBuilder::new();
+        if builder.stream_named(key.as_str()).and_then(|()| builder.claimed(*got)).is_ok() {
+            let entries = builder.finish();
+            cx.stats.claimed += entries.len() as u64;
+            self.deliver(at, entries, hand, cx);
+        } else {
+            cx.stats.misshapen += 1;
+        }
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        match cursor.as_str() {
+            Some(next) if !next.is_empty() => {
+                reader.jobs.push_front(Job { cursor: next.into(), reserved: 0, ..job });
+            }
+            _ => {
+                let name = &self.name;
+                reader.lost &= !own || reader.jobs.iter().any(|other| other.from == *name);
+            }
+        }
+    }
+
+    fn report(&self, at: u32, dead: u32, lost: u32, cx: &mut Cx<'_>) {
+        cx.stats.dead += u64::from(dead);
+        cx.stats.bodies_lost += u64::from(lost);
+        let (topic, group) = (self.spec.topic.name(), &*self.spec.group);
+        let _ = at;
+        if dead > 0 {
+            let warning = Warning::Dead { topic: topic.into(), group: group.into(), count: dead };
+            cx.event(Event::Warning(warning.into()));
+        }
+        if lost > 0 {
+            let warning = Warning::BodiesLost { topic: topic.into(), group: group.into(), count: lost };
+            cx.event(Event::Warning(warning.into()));
+        }
+    }
+
+    fn take_claim(&mut self, at: u32) -> Option<Job> {
+        let job = self.readers.get_mut(at as usize)?.claiming.take()?;
+        self.reserved = self.reserved.saturating_sub(job.reserved);
+        Some(job)
+    }
+
+    /// The answer is lost, and with it perhaps entries that are pending under this name now.
+    pub(super) fn on_claim_orphan(&mut self, at: u32) {
+        self.take_claim(at);
+        if let Some(reader) = self.readers.get_mut(at as usize) {
+            reader.lost = true;
+        }
+    }
+}
+
+/// Name, pending entries and idle time of one consumer, whichever protocol and version reported it.
+fn read_consumer(view: View<'_>) -> Option<(&str, i64, i64)> {
+    let mut name = None;
+    let mut pending = None;
+    let mut idle = None;
+    for (key, value) in view.pairs()? {
+        match key.as_str()? {
+            "name" => name = value.as_str(),
+            "pending" => pending = value.as_int(),
+            "idle" => idle = value.as_int(),
+            _ => {}
+        }
+    }
+    Some((name?, pending?, idle?))
+}

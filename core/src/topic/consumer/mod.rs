@@ -1,0 +1,446 @@
+//! Consuming: one subscription reads every broker's streams, holds at most its credit, and settles what it held.
+//!
+//! This file is the face towards the engine. The parts:
+//! [`reader`] is one subscription's work on one broker, from registration to reading; [`credit`] deals the free credit
+//! to readers; [`settle`] carries verdicts to brokers; [`claim`] takes over what others left pending; [`stop`] ends a
+//! subscription without leaving anything behind.
+
+mod claim;
+mod credit;
+mod reader;
+mod settle;
+mod stop;
+
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use reader::Reader;
+
+use crate::command::Command;
+use crate::effect::{Cx, Effect, Route, Timer};
+use crate::id::{BrokerId, DeliveryId, Slab, SubId, Table};
+use crate::op::{Reject, Rejected, Stale, Sub, Verdict};
+use crate::output::{Delivery, Event};
+use crate::reply::{Entries, Reply, StreamId};
+use crate::rng::{Purpose, Rng, Seed};
+use crate::time::Mono;
+use crate::timers::TimerSlot;
+
+/// What a consumer asked for, so that an answer finds its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Ensure,
+    Rejoin,
+    Read,
+    Tail,
+    Watch,
+    Ack,
+    Renew,
+    Survey(u16),
+    Claim,
+    Defer,
+    Dead,
+    Release,
+    Reap,
+    Kill,
+    Leave,
+}
+
+/// All subscriptions, and every message in hand.
+#[derive(Debug)]
+pub(crate) struct Consumers {
+    subs: Slab<SubId, Consumer>,
+    hand: Slab<DeliveryId, Held>,
+    /// Brokers in contact, for subscriptions that come later.
+    brokers: Table<BrokerId, Contact>,
+    /// Subscriptions that may have something to send.
+    dirty: Vec<SubId>,
+    jitter: Rng,
+    /// `service.incarnation`: the part of a consumer's name that no other process has.
+    name: Arc<str>,
+    subscriptions: u64,
+    stopping: bool,
+}
+
+/// What a subscription needs to know about a broker.
+#[derive(Clone, Debug)]
+pub(crate) struct Contact {
+    pub(crate) store: Arc<str>,
+    pub(crate) at: crate::config::Endpoint,
+    /// Server time less local monotonic time.
+    pub(crate) clock_offset_ms: i64,
+}
+
+/// One subscription.
+#[derive(Debug)]
+struct Consumer {
+    id: SubId,
+    spec: Sub,
+    /// Its name in the group: never reused, never shared.
+    name: Arc<str>,
+    readers: Vec<Reader>,
+    by_broker: Table<BrokerId, u32>,
+    /// Entries in the application's hands.
+    held: u32,
+    /// Entries that reads and claims under way may bring.
+    reserved: u32,
+    /// Entries in hand that have been delivered twice before without being settled.
+    suspects: u32,
+    /// Where dealing starts next time, so that scarce credit goes round.
+    deal_from: usize,
+    /// Running handlers in the order they started.
+    running: VecDeque<(Mono, DeliveryId)>,
+    agenda: BTreeSet<(Mono, Task)>,
+    stop: Option<stop::Stop>,
+    timers: Timers,
+    dirty: bool,
+}
+
+#[derive(Debug)]
+struct Timers {
+    renew: TimerSlot,
+    claim: TimerSlot,
+    handler: TimerSlot,
+    agenda: TimerSlot,
+    stop: TimerSlot,
+}
+
+/// What a subscription does at a time of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    /// A deferred entry of this stream is due.
+    Retry(u32, u16),
+    /// A reader tries again after a refusal.
+    Resume(u32),
+    /// Dead letters that were refused are tried again.
+    Bury(u32),
+    /// A lost reader connection may have taken entries until now.
+    Recover(u32),
+}
+
+/// A message in the application's hands.
+#[derive(Debug)]
+struct Held {
+    sub: SubId,
+    reader: u32,
+    stream: u16,
+    entry: StreamId,
+    deliveries: u32,
+    suspect: bool,
+    started: bool,
+}
+
+impl Consumers {
+    pub(crate) fn new(seed: Seed, name: Arc<str>) -> Self {
+        Self {
+            subs: Slab::new(),
+            hand: Slab::new(),
+            brokers: Table::default(),
+            dirty: Vec::new(),
+            jitter: Rng::new(seed, Purpose::Jitter),
+            name,
+            subscriptions: 0,
+            stopping: false,
+        }
+    }
+
+    pub(crate) fn subscribe(&mut self, spec: Sub, cx: &mut Cx<'_>) -> Result<SubId, Rejected<Sub>> {
+        let why = if self.stopping {
+            Some(Reject::Stopping)
+        } else if spec.in_flight == 0 {
+            Some(Reject::NoCredit)
+        } else if !super::is_name(&spec.group) {
+            Some(Reject::BadGroup)
+        } else if self.subs.len() >= cx.config.limits.subscriptions as usize {
+            Some(Reject::TooManySubscriptions)
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return Err(Rejected { why, given: spec });
+        }
+        self.subscriptions += 1;
+        let name = alloc::format!("{}.{}", self.name, self.subscriptions).into();
+        let id = self.subs.insert_with(|id| Consumer::new(id, spec, name, cx));
+        let known: Vec<(BrokerId, Contact)> = self.brokers.iter().map(|(id, contact)| (id, contact.clone())).collect();
+        let Some(consumer) = self.subs.get_mut(id) else { return Ok(id) };
+        for (broker, contact) in known {
+            consumer.on_broker_ready(broker, &contact, cx);
+        }
+        let (renew, claim) = (consumer.spec.claim_idle / 3, consumer.spec.claim_period);
+        cx.timers.arm(consumer.timers.renew, cx.now.mono + renew);
+        let claim = self.jittered(claim);
+        if let Some(consumer) = self.subs.get(id) {
+            cx.timers.arm(consumer.timers.claim, cx.now.mono + claim);
+        }
+        Ok(id)
+    }
+
+    /// A handler has started: its time runs.
+    pub(crate) fn started(&mut self, delivery: DeliveryId, cx: &mut Cx<'_>) -> Result<(), Stale> {
+        let held = self.hand.get_mut(delivery).ok_or(Stale)?;
+        let consumer = self.subs.get_mut(held.sub).ok_or(Stale)?;
+        if !core::mem::replace(&mut held.started, true) {
+            let until = cx.now.mono + consumer.spec.handler_timeout;
+            if consumer.running.is_empty() {
+                cx.timers.arm(consumer.timers.handler, until);
+            }
+            consumer.running.push_back((until, delivery));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn settle(&mut self, id: DeliveryId, verdict: Verdict, tell: bool, cx: &mut Cx<'_>) -> Result<(), Stale> {
+        let held = self.hand.remove(id).ok_or(Stale)?;
+        let consumer = self.subs.get_mut(held.sub).ok_or(Stale)?;
+        consumer.settle(id, &held, verdict, tell, cx);
+        self.mark(held.sub);
+        Ok(())
+    }
+
+    // ---- what brokers do ----
+
+    pub(crate) fn on_broker_ready(&mut self, broker: BrokerId, contact: Contact, cx: &mut Cx<'_>) {
+        for (_, consumer) in self.subs.iter_mut() {
+            consumer.on_broker_ready(broker, &contact, cx);
+        }
+        self.brokers.insert(broker, contact);
+        self.mark_all();
+    }
+
+    pub(crate) fn on_broker_unready(&mut self, broker: BrokerId) {
+        self.brokers.remove(broker);
+        for (_, consumer) in self.subs.iter_mut() {
+            if let Some(reader) = consumer.reader_mut(broker) {
+                reader.on_broker_unready();
+            }
+        }
+        self.mark_all();
+    }
+
+    pub(crate) fn forget(&mut self, broker: BrokerId) {
+        self.brokers.remove(broker);
+        for (_, consumer) in self.subs.iter_mut() {
+            if let Some(reader) = consumer.reader_mut(broker) {
+                reader.detach();
+            }
+            consumer.by_broker.remove(broker);
+        }
+        self.mark_all();
+    }
+
+    /// Whether no subscription knows of anything left on a broker: the last read found nothing, nothing is in hand.
+    pub(crate) fn is_drained(&self, broker: BrokerId) -> bool {
+        self.subs.iter().filter_map(|(_, consumer)| consumer.reader(broker)).all(Reader::is_drained)
+    }
+
+    pub(crate) fn on_reader_ready(&mut self, sub: SubId, broker: BrokerId, cx: &mut Cx<'_>) {
+        if let Some(consumer) = self.subs.get_mut(sub) {
+            consumer.on_reader_ready(broker, cx);
+            self.mark(sub);
+        }
+    }
+
+    pub(crate) fn on_reader_lost(&mut self, sub: SubId, broker: BrokerId, client: Option<i64>) {
+        if let Some(reader) = self.subs.get_mut(sub).and_then(|consumer| consumer.reader_mut(broker)) {
+            reader.on_lane_lost(client);
+            self.mark(sub);
+        }
+    }
+
+    pub(crate) fn on_answer(&mut self, sub: SubId, broker: BrokerId, answer: Answer, reply: Reply, cx: &mut Cx<'_>) {
+        let Some(consumer) = self.subs.get_mut(sub) else { return };
+        let Some(at) = consumer.by_broker.get(broker).copied() else { return };
+        let hand = &mut self.hand;
+        match answer {
+            Answer::Ensure => consumer.on_ensured(at, &reply, cx),
+            Answer::Rejoin => consumer.ensure(at, cx),
+            Answer::Read => consumer.on_read(at, &reply, hand, cx),
+            Answer::Tail => consumer.on_tail(at, &reply),
+            Answer::Watch => consumer.on_watched(at, &reply, cx),
+            Answer::Ack => consumer.on_acked(at, &reply, cx),
+            Answer::Renew => consumer.on_renewed(at, &reply, cx),
+            Answer::Survey(stream) => consumer.on_survey(at, stream, &reply, cx),
+            Answer::Claim => consumer.on_claimed(at, &reply, hand, cx),
+            Answer::Defer => consumer.on_deferred(at, &reply, cx),
+            Answer::Dead => consumer.on_dead(at, &reply, cx),
+            Answer::Release => consumer.on_released(at, &reply, cx),
+            Answer::Kill => consumer.on_killed(at, cx),
+            Answer::Leave => consumer.on_left(at, cx),
+            Answer::Reap => {}
+        }
+        self.mark(sub);
+    }
+
+    pub(crate) fn on_orphan(&mut self, sub: SubId, broker: BrokerId, answer: Answer, cx: &mut Cx<'_>) {
+        let Some(consumer) = self.subs.get_mut(sub) else { return };
+        let Some(at) = consumer.by_broker.get(broker).copied() else { return };
+        consumer.on_orphan(at, answer, cx);
+        self.mark(sub);
+    }
+
+    // ---- timers ----
+
+    pub(crate) fn on_renew_timer(&mut self, sub: SubId, cx: &mut Cx<'_>) {
+        let Some(consumer) = self.subs.get_mut(sub) else { return };
+        consumer.renew(&self.hand, cx);
+        cx.timers.arm(consumer.timers.renew, cx.now.mono + consumer.spec.claim_idle / 3);
+    }
+
+    pub(crate) fn on_claim_timer(&mut self, sub: SubId, cx: &mut Cx<'_>) {
+        let Some(consumer) = self.subs.get_mut(sub) else { return };
+        consumer.survey(cx);
+        let (slot, period) = (consumer.timers.claim, consumer.spec.claim_period);
+        let next = self.jittered(period);
+        cx.timers.arm(slot, cx.now.mono + next);
+        self.mark(sub);
+    }
+
+    pub(crate) fn on_handler_timer(&mut self, sub: SubId, cx: &mut Cx<'_>) {
+        let Some(consumer) = self.subs.get_mut(sub) else { return };
+        while let Some((until, delivery)) = consumer.running.front().copied() {
+            if !self.hand.contains(delivery) {
+                consumer.running.pop_front();
+            } else if until <= cx.now.mono {
+                consumer.running.pop_front();
+                cx.event(Event::Overdue { sub, delivery });
+            } else {
+                cx.timers.arm(consumer.timers.handler, until);
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn on_agenda_timer(&mut self, sub: SubId, cx: &mut Cx<'_>) {
+        if let Some(consumer) = self.subs.get_mut(sub) {
+            consumer.on_agenda(cx);
+            self.mark(sub);
+        }
+    }
+
+    /// Decides acknowledgements, claims and reads, once per burst.
+    pub(crate) fn flush(&mut self, cx: &mut Cx<'_>) {
+        while let Some(sub) = self.dirty.pop() {
+            if let Some(consumer) = self.subs.get_mut(sub) {
+                consumer.dirty = false;
+                consumer.flush(&self.hand, cx);
+            }
+        }
+    }
+
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    // ---- inside ----
+
+    fn mark(&mut self, sub: SubId) {
+        if let Some(consumer) = self.subs.get_mut(sub)
+            && !core::mem::replace(&mut consumer.dirty, true)
+        {
+            self.dirty.push(sub);
+        }
+    }
+
+    fn mark_all(&mut self) {
+        for (sub, consumer) in self.subs.iter_mut() {
+            if !core::mem::replace(&mut consumer.dirty, true) {
+                self.dirty.push(sub);
+            }
+        }
+    }
+
+    /// A period ± 20 %, so that consumers started together do not ask together.
+    fn jittered(&mut self, period: Duration) -> Duration {
+        let us = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(self.jitter.between(us - us / 5, us.saturating_add(us / 5)))
+    }
+}
+
+impl Consumer {
+    fn new(id: SubId, spec: Sub, name: Arc<str>, cx: &mut Cx<'_>) -> Self {
+        let timers = Timers {
+            renew: cx.timers.register(Timer::Renew(id)),
+            claim: cx.timers.register(Timer::Claim(id)),
+            handler: cx.timers.register(Timer::Handler(id)),
+            agenda: cx.timers.register(Timer::Agenda(id)),
+            stop: cx.timers.register(Timer::Stop(id)),
+        };
+        Self {
+            id,
+            spec,
+            name,
+            readers: Vec::new(),
+            by_broker: Table::default(),
+            held: 0,
+            reserved: 0,
+            suspects: 0,
+            deal_from: 0,
+            running: VecDeque::new(),
+            agenda: BTreeSet::new(),
+            stop: None,
+            timers,
+            dirty: false,
+        }
+    }
+
+    fn reader(&self, broker: BrokerId) -> Option<&Reader> {
+        self.readers.get(*self.by_broker.get(broker)? as usize)
+    }
+
+    fn reader_mut(&mut self, broker: BrokerId) -> Option<&mut Reader> {
+        self.readers.get_mut(*self.by_broker.get(broker)? as usize)
+    }
+
+    /// Credit that nothing holds or may bring.
+    fn free(&self) -> u32 {
+        self.spec.in_flight.saturating_sub(self.held).saturating_sub(self.reserved)
+    }
+
+    /// Sends on the broker's command lane.
+    fn command(&self, at: u32, command: Command, answer: Answer, cx: &mut Cx<'_>) {
+        if let Some(broker) = self.readers.get(at as usize).and_then(|reader| reader.broker) {
+            cx.effect(Effect::Command { broker, command, route: Route::Consumer(self.id, answer) });
+        }
+    }
+
+    /// Sends on this subscription's own connection.
+    fn read_command(&self, at: u32, command: Command, answer: Answer, cx: &mut Cx<'_>) {
+        if let Some(broker) = self.readers.get(at as usize).and_then(|reader| reader.broker) {
+            let route = Route::Consumer(self.id, answer);
+            cx.effect(Effect::ReaderCommand { sub: self.id, broker, command, route });
+        }
+    }
+
+    /// Hands a batch to the application. `deliveries` is how often each has been delivered, this time included.
+    fn deliver(&mut self, at: u32, batch: Entries, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        let batch = Arc::new(batch);
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        let Some(broker) = reader.broker else { return };
+        let mut streams: Vec<Option<u16>> = Vec::with_capacity(batch.streams());
+        streams.extend((0..batch.streams()).map(|s| reader.stream_of(batch.stream_key(s))));
+        for index in 0..batch.len() {
+            let Some(stream) = streams.get(batch.stream(index)).copied().flatten() else { continue };
+            let entry = batch.id(index);
+            let deliveries = batch.deliveries(index);
+            reader.note_seen(stream, entry);
+            if self.stop.is_some() {
+                reader.releases.push(stream, entry, false);
+                continue;
+            }
+            let suspect = deliveries > claim::SUSPECT_FROM;
+            self.suspects += u32::from(suspect);
+            self.held += 1;
+            reader.held += 1;
+            let held = Held { sub: self.id, reader: at, stream, entry, deliveries, suspect, started: false };
+            let delivery = hand.insert(held);
+            cx.stats.delivered += 1;
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            let partition = u32::from(stream);
+            let batch = batch.clone();
+            cx.event(Event::Delivery(Delivery { delivery, sub: self.id, broker, partition, deliveries, batch, index }));
+        }
+    }
+}

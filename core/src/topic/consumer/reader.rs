@@ -1,0 +1,486 @@
+//! One subscription's work on one broker: registration, its own connection, reading, and what is in flight there.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::claim::Job;
+use super::credit::{Appetite, Watch};
+use super::settle::{Batch, Settling};
+use super::{Answer, Consumer, Contact, Held, Task};
+use crate::command::{Arg, By, Command, Eval};
+use crate::config::Endpoint;
+use crate::effect::{Cx, Effect};
+use crate::id::{BrokerId, DeliveryId, Slab};
+use crate::key::{self, Key};
+use crate::op::Start;
+use crate::output::{Event, Warning};
+use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
+use crate::script::Script;
+use crate::topic::producer::ENSURE_STREAMS;
+
+/// How long a reader rests after a refusal that will not pass by itself.
+const REST: core::time::Duration = core::time::Duration::from_secs(5);
+/// How long it rests after one that may.
+const PAUSE: core::time::Duration = core::time::Duration::from_secs(1);
+
+/// One subscription on one broker, or rather on one data set: it outlives the connection, and the broker's address.
+#[derive(Debug)]
+pub(super) struct Reader {
+    /// Absent while no member has this data set.
+    pub(super) broker: Option<BrokerId>,
+    pub(super) store: Arc<str>,
+    pub(super) at: Endpoint,
+    clock_offset_ms: i64,
+    /// The command lane is up.
+    pub(super) ready: bool,
+    /// The reader's own connection is up.
+    pub(super) lane: bool,
+    pub(super) stage: Stage,
+    /// Registrations under way, and whether another is needed after them.
+    ensuring: u32,
+    again: bool,
+    pub(super) keys: Vec<Key>,
+    /// The highest entry seen of each stream.
+    seen: Vec<StreamId>,
+    pub(super) read: Option<Outstanding>,
+    pub(super) appetite: Appetite,
+    pub(super) watch: Watch,
+    /// A read's reply was lost: entries may be pending under this consumer's name that nobody holds.
+    pub(super) lost: bool,
+    lost_client: Option<i64>,
+    pub(super) held: u32,
+    pub(super) acks: Batch,
+    pub(super) told: Vec<(u16, StreamId, DeliveryId)>,
+    pub(super) acking: VecDeque<Settling>,
+    pub(super) defers: Vec<super::settle::Deferral>,
+    pub(super) deferring: Vec<super::settle::Deferral>,
+    pub(super) deaths: Vec<super::settle::Death>,
+    pub(super) dying: Vec<super::settle::Death>,
+    /// Memory is full there: the dead letters rest for a moment.
+    pub(super) deaths_wait: bool,
+    pub(super) releases: super::settle::Releases,
+    pub(super) jobs: VecDeque<Job>,
+    pub(super) claiming: Option<Job>,
+    pub(super) renewing: VecDeque<u16>,
+    pub(super) surveys: u32,
+    pub(super) left: bool,
+    pub(super) leaving: bool,
+}
+
+/// How far a reader has come; named for what it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The broker is away, or the registration must be sent.
+    New,
+    ExpectEnsure,
+    /// Registered; reads as soon as its connection is up and nothing lost is left to recover.
+    Live,
+    /// Refused something; tries again later.
+    Resting,
+}
+
+/// A command on the reader's own connection, and the credit reserved for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outstanding {
+    pub(super) what: Answer,
+    pub(super) reserved: u32,
+    pub(super) blocks: bool,
+}
+
+impl Reader {
+    fn new(contact: &Contact) -> Self {
+        Self {
+            broker: None,
+            store: contact.store.clone(),
+            at: contact.at.clone(),
+            clock_offset_ms: 0,
+            ready: false,
+            lane: false,
+            stage: Stage::New,
+            ensuring: 0,
+            again: false,
+            keys: Vec::new(),
+            seen: Vec::new(),
+            read: None,
+            appetite: Appetite::Hungry,
+            watch: Watch::default(),
+            lost: false,
+            lost_client: None,
+            held: 0,
+            acks: Batch::default(),
+            told: Vec::new(),
+            acking: VecDeque::new(),
+            defers: Vec::new(),
+            deferring: Vec::new(),
+            deaths: Vec::new(),
+            dying: Vec::new(),
+            deaths_wait: false,
+            releases: super::settle::Releases::default(),
+            jobs: VecDeque::new(),
+            claiming: None,
+            renewing: VecDeque::new(),
+            surveys: 0,
+            left: false,
+            leaving: false,
+        }
+    }
+
+    pub(super) fn on_broker_unready(&mut self) {
+        self.ready = false;
+        self.stage = Stage::New;
+        self.jobs.clear();
+    }
+
+    pub(super) fn detach(&mut self) {
+        self.on_broker_unready();
+        self.broker = None;
+        self.lane = false;
+    }
+
+    pub(super) fn on_lane_lost(&mut self, client: Option<i64>) {
+        self.lane = false;
+        self.lost_client = client.or(self.lost_client);
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        let nothing_found = self.appetite == Appetite::Idle || self.watch.is_watching();
+        self.held == 0 && self.is_settled() && (nothing_found || !self.is_live())
+    }
+
+    /// Whether every verdict has reached the broker.
+    pub(super) fn is_settled(&self) -> bool {
+        self.acks.is_empty()
+            && self.told.is_empty()
+            && self.acking.is_empty()
+            && self.defers.is_empty()
+            && self.deferring.is_empty()
+            && self.deaths.is_empty()
+            && self.dying.is_empty()
+            && self.releases.is_empty()
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.ready && self.stage == Stage::Live
+    }
+
+    pub(super) fn stream_of(&self, name: &[u8]) -> Option<u16> {
+        let at = self.keys.iter().position(|key| key.as_str().as_bytes() == name)?;
+        u16::try_from(at).ok()
+    }
+
+    pub(super) fn note_seen(&mut self, stream: u16, entry: StreamId) {
+        if let Some(seen) = self.seen.get_mut(stream as usize) {
+            *seen = entry.max(*seen);
+        }
+    }
+
+    pub(super) fn key(&self, stream: u16) -> Option<&Key> {
+        self.keys.get(stream as usize)
+    }
+
+    /// Makes room for this many partitions. Whether that was news.
+    fn grow(&mut self, topic: &str, partitions: usize) -> bool {
+        let want = partitions.min(super::super::MAX_PARTITIONS as usize);
+        let news = want > self.keys.len();
+        for i in self.keys.len()..want {
+            self.keys.push(key::partition(topic, u32::try_from(i).unwrap_or(0)));
+        }
+        self.seen.resize(self.keys.len(), StreamId { ms: 0, seq: 0 });
+        self.acks.resize(self.keys.len());
+        self.releases.resize(self.keys.len());
+        news
+    }
+
+    /// Another data set is behind the address: what was in hand there is void.
+    fn is_other(&self, store: &str) -> bool {
+        !self.store.is_empty() && !store.is_empty() && &*self.store != store
+    }
+}
+
+impl Consumer {
+    /// A broker can be used (again). A data set that was known under another address is taken up where it was.
+    pub(super) fn on_broker_ready(&mut self, broker: BrokerId, contact: &Contact, cx: &mut Cx<'_>) {
+        let known = self.by_broker.get(broker).copied();
+        if let Some(at) = known
+            && self.readers.get(at as usize).is_some_and(|reader| reader.is_other(&contact.store))
+        {
+            if let Some(reader) = self.readers.get_mut(at as usize) {
+                reader.detach();
+            }
+            self.by_broker.remove(broker);
+        }
+        let at = self.by_broker.get(broker).copied().or_else(|| self.orphaned(&contact.store)).unwrap_or_else(|| {
+            self.readers.push(Reader::new(contact));
+            u32::try_from(self.readers.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.by_broker.insert(broker, at);
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        reader.broker = Some(broker);
+        reader.store = contact.store.clone();
+        reader.at = contact.at.clone();
+        reader.clock_offset_ms = contact.clock_offset_ms;
+        reader.ready = true;
+        reader.left = false;
+        reader.appetite = Appetite::Hungry;
+        reader.watch = Watch::default();
+        if self.stop.is_none() {
+            cx.effect(Effect::OpenReader { sub: self.id, broker });
+        }
+        self.ensure(at, cx);
+    }
+
+    /// A reader that belongs to this data set and to no broker at present.
+    fn orphaned(&self, store: &str) -> Option<u32> {
+        if store.is_empty() {
+            return None;
+        }
+        let at = self.readers.iter().position(|reader| reader.broker.is_none() && &*reader.store == store)?;
+        u32::try_from(at).ok()
+    }
+
+    pub(super) fn on_reader_ready(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
+        let Some(at) = self.by_broker.get(broker).copied() else { return };
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        reader.lane = true;
+        if reader.lost {
+            self.recover(at, cx);
+        }
+    }
+
+    /// Entries may be pending under this name that nobody holds: makes sure that the old connection takes no more, and
+    /// claims them back before anything new is read.
+    fn recover(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if let Some(client) = reader.lost_client.take() {
+            self.command(at, Command::Kill(client), Answer::Kill, cx);
+            // The kill may come too late for a read that blocks on the server: look once more when it must be over.
+            let over = cx.now.mono + cx.config.timing.block + cx.config.timing.block_margin;
+            self.plan(over, Task::Recover(at), cx);
+        }
+        self.claim_own(at);
+    }
+
+    pub(super) fn on_killed(&mut self, _: u32, _: &mut Cx<'_>) {}
+
+    /// Registers the topic and the group, and creates what is missing.
+    pub(super) fn ensure(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let topic = self.spec.topic.clone();
+        let group = self.spec.group.clone();
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if !reader.ready || self.stop.is_some() {
+            return;
+        }
+        reader.stage = Stage::ExpectEnsure;
+        reader.grow(topic.name(), topic.partitions().len());
+        let keys = reader.keys.clone();
+        reader.ensuring = u32::try_from(keys.chunks(ENSURE_STREAMS).count()).unwrap_or(u32::MAX);
+        let start = match self.spec.start {
+            Start::Oldest => "1 live 0".into(),
+            Start::Now => {
+                let ms = i64::try_from(cx.now.mono.0 / 1_000).unwrap_or(0).saturating_add(reader.clock_offset_ms);
+                alloc::format!("1 live {}-0", ms.max(0)).into()
+            }
+        };
+        let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+        let entry = Arg::Text(start);
+        for chunk in keys.chunks(ENSURE_STREAMS) {
+            let name = topic.name();
+            let names = [key::meta(name), key::groups(name)].into_iter().chain(chunk.iter().cloned()).collect();
+            let args = alloc::vec![count.into(), "0".into(), Arg::Text(group.clone()), entry.clone()];
+            let eval = Eval { script: Script::Ensure, keys: names, args };
+            self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Ensure, cx);
+        }
+    }
+
+    pub(super) fn on_ensured(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
+        if let Reply::Error(error) = reply {
+            return self.rest(at, "registering a group (EVAL)", error, cx);
+        }
+        let have = reply.view().items().and_then(|mut items| items.next()).and_then(|have| have.as_int());
+        let have = have.and_then(|have| usize::try_from(have).ok()).unwrap_or(1);
+        let topic = self.spec.topic.clone();
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        reader.ensuring = reader.ensuring.saturating_sub(1);
+        let ours = topic.partitions().len();
+        if have < ours && reader.ensuring == 0 {
+            // The producers know fewer partitions: this process would read streams that nobody writes.
+            let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+            let warning = Warning::Partitions {
+                topic: topic.name().into(),
+                broker: reader.at.clone(),
+                ours: count(ours),
+                theirs: count(have),
+            };
+            cx.event(Event::Warning(warning.into()));
+        }
+        // A broker that knows more partitions than were just registered: register those too.
+        reader.again |= reader.grow(topic.name(), have);
+        if reader.ensuring > 0 || reader.stage != Stage::ExpectEnsure {
+            return;
+        }
+        if core::mem::take(&mut reader.again) {
+            return self.ensure(at, cx);
+        }
+        reader.stage = Stage::Live;
+        reader.appetite = Appetite::Hungry;
+        reader.watch = Watch::default();
+        self.survey_one(at, cx);
+    }
+
+    /// The answer to a read of new entries.
+    pub(super) fn on_read(&mut self, at: u32, reply: &Reply, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        let Some(outstanding) = self.take_read(at) else { return };
+        match reply {
+            Reply::Error(error) => return self.on_read_refused(at, error, hand, cx),
+            Reply::Nil => {}
+            other => match other.entries() {
+                Ok(entries) => {
+                    let found = !entries.is_empty();
+                    cx.stats.reads += u64::from(found);
+                    cx.stats.empty_reads += u64::from(!found);
+                    self.after_read(at, found, outstanding.blocks);
+                    return self.deliver(at, entries, hand, cx);
+                }
+                Err(_) => cx.stats.misshapen += 1,
+            },
+        }
+        cx.stats.empty_reads += 1;
+        self.after_read(at, false, outstanding.blocks);
+    }
+
+    pub(super) fn take_read(&mut self, at: u32) -> Option<Outstanding> {
+        let outstanding = self.readers.get_mut(at as usize)?.read.take()?;
+        self.reserved = self.reserved.saturating_sub(outstanding.reserved);
+        Some(outstanding)
+    }
+
+    fn on_read_refused(&mut self, at: u32, error: &ErrorReply, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        match error.class() {
+            ErrorClass::NoGroup => self.rejoin(at, error.text(), hand, cx),
+            // The stream was deleted under a blocked read: look again, which recreates it.
+            ErrorClass::Unblocked => self.ensure(at, cx),
+            _ => self.rest(at, "reading (XREADGROUP)", error, cx),
+        }
+    }
+
+    /// The group is gone. Where the stream is still the one that was read, the group goes on where it was; a new
+    /// stream is read from its start.
+    pub(super) fn rejoin(&mut self, at: u32, text: &str, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if reader.stage != Stage::Live {
+            return;
+        }
+        reader.stage = Stage::ExpectEnsure;
+        let named = text.split('\'').nth(1).and_then(|key| reader.stream_of(key.as_bytes()));
+        let known = named.and_then(|stream| Some((stream, *reader.seen.get(stream as usize)?, reader.key(stream)?.clone())));
+        match known {
+            Some((stream, seen, key)) if seen > (StreamId { ms: 0, seq: 0 }) => {
+                let unsettled = hand
+                    .iter()
+                    .filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream)
+                    .map(|(_, held)| before(held.entry))
+                    .min();
+                let args = alloc::vec![
+                    Arg::Text(self.spec.group.clone()),
+                    seen.into(),
+                    unsettled.unwrap_or(seen).into()
+                ];
+                let eval = Eval { script: Script::Rejoin, keys: alloc::vec![key], args };
+                self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Rejoin, cx);
+            }
+            _ => self.ensure(at, cx),
+        }
+    }
+
+    /// A refusal: say so, and try again from the registration after a while.
+    pub(super) fn rest(&mut self, at: u32, what: &'static str, error: &ErrorReply, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        reader.stage = Stage::Resting;
+        let passing = matches!(
+            error.class(),
+            ErrorClass::Loading | ErrorClass::Busy | ErrorClass::Misconf | ErrorClass::NoReplicas | ErrorClass::MasterDown
+        );
+        if !passing {
+            let warning = Warning::Refused { broker: reader.at.clone(), what, error: error.text().into() };
+            cx.event(Event::Warning(warning.into()));
+        }
+        self.plan(cx.now.mono + if passing { PAUSE } else { REST }, Task::Resume(at), cx);
+    }
+
+    /// A command of this reader has no answer.
+    pub(super) fn on_orphan(&mut self, at: u32, answer: Answer, cx: &mut Cx<'_>) {
+        match answer {
+            Answer::Read | Answer::Tail | Answer::Watch => {
+                self.take_read(at);
+                if let Some(reader) = self.readers.get_mut(at as usize) {
+                    reader.lost |= answer == Answer::Read;
+                    reader.watch = Watch::default();
+                }
+            }
+            Answer::Ensure | Answer::Rejoin => {
+                if let Some(reader) = self.readers.get_mut(at as usize)
+                    && reader.stage == Stage::ExpectEnsure
+                {
+                    reader.stage = Stage::New;
+                    reader.ensuring = 0;
+                }
+            }
+            Answer::Ack => self.on_ack_orphan(at),
+            Answer::Claim => self.on_claim_orphan(at),
+            Answer::Survey(_) => {
+                if let Some(reader) = self.readers.get_mut(at as usize) {
+                    reader.surveys = reader.surveys.saturating_sub(1);
+                }
+            }
+            Answer::Defer => self.on_defer_orphan(at),
+            Answer::Dead => self.on_dead_orphan(at),
+            Answer::Release => self.on_release_orphan(at),
+            Answer::Renew => {
+                if let Some(reader) = self.readers.get_mut(at as usize) {
+                    reader.renewing.pop_front();
+                }
+            }
+            Answer::Leave => self.on_left(at, cx),
+            Answer::Reap | Answer::Kill => {}
+        }
+    }
+
+    pub(super) fn plan(&mut self, at: crate::time::Mono, task: Task, cx: &mut Cx<'_>) {
+        self.agenda.insert((at, task));
+        cx.timers.arm_no_later(self.timers.agenda, at);
+    }
+
+    pub(super) fn on_agenda(&mut self, cx: &mut Cx<'_>) {
+        while let Some((at, task)) = self.agenda.first().copied() {
+            if at > cx.now.mono {
+                cx.timers.arm(self.timers.agenda, at);
+                return;
+            }
+            self.agenda.remove(&(at, task));
+            match task {
+                Task::Retry(reader, stream) => self.claim_due(reader, stream),
+                Task::Recover(reader) => self.claim_own(reader),
+                Task::Bury(reader) => {
+                    if let Some(reader) = self.readers.get_mut(reader as usize) {
+                        reader.deaths_wait = false;
+                    }
+                }
+                Task::Resume(reader) => {
+                    let resting = self.readers.get(reader as usize).is_some_and(|r| r.stage == Stage::Resting);
+                    if resting {
+                        self.ensure(reader, cx);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The id directly below: a group that starts there delivers the entry itself.
+fn before(id: StreamId) -> StreamId {
+    match id.seq.checked_sub(1) {
+        Some(seq) => StreamId { ms: id.ms, seq },
+        None => StreamId { ms: id.ms.saturating_sub(1), seq: u64::MAX },
+    }
+}

@@ -13,7 +13,9 @@ use flota_core::driver::{Driver, Setup};
 use flota_core::engine::Incarnation;
 use flota_core::rng::Seed;
 
-pub use flota_core::driver::*;
+pub use flota_core::driver::{
+    BrokerInfo, Client, CloseReport, Error, FleetEvent, FleetEvents, Inspection, SocketInfo, Stopped,
+};
 pub use flota_core::{config, op, output, reply, topic};
 
 pub use net::Tokio;

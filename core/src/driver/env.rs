@@ -100,7 +100,8 @@ fn send_init(text: Option<&str>) -> Duration {
     let Some(text) = text else { return default };
     let (digits, negative) = text.strip_prefix('-').map_or((text, false), |digits| (digits, true));
     let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
-    let number = !(whole.is_empty() && part.is_empty()) && [whole, part].iter().all(|d| d.bytes().all(|b| b.is_ascii_digit()));
+    let number =
+        !(whole.is_empty() && part.is_empty()) && [whole, part].iter().all(|d| d.bytes().all(|b| b.is_ascii_digit()));
     let zero = [whole, part].iter().all(|d| d.bytes().all(|b| b == b'0'));
     if !number || zero {
         default

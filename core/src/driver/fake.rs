@@ -1,5 +1,7 @@
 //! A network in memory for tests: what is written, how much of it at a time, and what comes back, all by script.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::Arc;

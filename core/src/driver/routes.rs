@@ -1,7 +1,6 @@
 //! From the engine's ids to who waits for them.
 
 use alloc::vec::Vec;
-use core::mem;
 
 use crate::id::Id;
 
@@ -26,7 +25,7 @@ impl<K: Id, V> Routes<K, V> {
             self.slots.resize_with(index + 1, || None);
         }
         if let Some(slot) = self.slots.get_mut(index) {
-            self.displaced.extend(mem::replace(slot, Some((key, value))));
+            self.displaced.extend(slot.replace((key, value)));
         }
     }
 

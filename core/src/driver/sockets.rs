@@ -217,7 +217,9 @@ impl Clock {
         use std::time::{SystemTime, UNIX_EPOCH};
 
         let mono = u64::try_from(self.origin.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX));
+        let wall = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX));
         Now { mono: Mono(mono), wall: Wall(wall) }
     }
 }

@@ -5,7 +5,9 @@ use core::time::Duration;
 use crate::config::{Config, ConfigError};
 
 fn from(variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
-    Config::from_lookup(|name| variables.iter().find(|(found, _)| *found == name).map(|(_, value)| (*value).to_string()))
+    Config::from_lookup(|name| {
+        variables.iter().find(|(found, _)| *found == name).map(|(_, value)| (*value).to_string())
+    })
 }
 
 fn brokers(config: &Config) -> Vec<String> {

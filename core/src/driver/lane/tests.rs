@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use alloc::vec;
 use alloc::vec::Vec;
 use core::task::{Context, Poll};

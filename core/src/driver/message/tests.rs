@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -80,9 +82,7 @@ fn a_slow_watcher_loses_the_oldest_and_hears_how_many() {
     let (_, waker) = Wakes::new();
     let mut cx = Context::from_waker(&waker);
     let events = Events::new();
-    let warning = |count| {
-        FleetEvent::Warning(Arc::new(Warning::Dead { topic: "t".into(), group: "g".into(), count }))
-    };
+    let warning = |count| FleetEvent::Warning(Arc::new(Warning::Dead { topic: "t".into(), group: "g".into(), count }));
     let most = u32::try_from(Events::KEPT).unwrap();
     (0..most + 2).for_each(|n| events.push(warning(n)));
     assert!(matches!(events.poll_next(&mut cx), Poll::Ready(Some(FleetEvent::Skipped(2)))));

@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;

@@ -43,6 +43,8 @@ pub(crate) enum Effect {
     Left(BrokerId),
     /// A member's address has an announcer that was not there before: is it still the same process?
     AskIdentity(BrokerId),
+    /// The answer: the same process, or not known to be.
+    Identity(BrokerId, bool),
     /// A member moved to another of its addresses: dial that.
     Moved(BrokerId),
     /// A departed member is done with.

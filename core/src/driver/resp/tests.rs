@@ -271,7 +271,7 @@ fn commands_are_arrays_of_bulk_strings() {
     let mut out = Vec::new();
     let mut writer = Writer::new(&mut out);
     writer.count(7);
-    writer.word(b"XADD");
+    writer.word("XADD");
     writer.bytes(b"");
     writer.bytes(b"a\r\nb");
     writer.int(-1526919030474);
@@ -293,7 +293,7 @@ fn a_command_without_all_its_arguments_is_not_sent() {
     let mut out = Vec::new();
     let mut writer = Writer::new(&mut out);
     writer.count(2);
-    writer.word(b"GET");
+    writer.word("GET");
     writer.finish();
 }
 
@@ -303,6 +303,6 @@ fn a_command_with_too_many_arguments_is_not_sent() {
     let mut out = Vec::new();
     let mut writer = Writer::new(&mut out);
     writer.count(1);
-    writer.word(b"GET");
-    writer.word(b"GET");
+    writer.word("GET");
+    writer.word("GET");
 }

@@ -66,8 +66,8 @@ impl ArgSink for Writer<'_> {
         self.header(b'*', n);
     }
 
-    fn word(&mut self, word: &'static [u8]) {
-        self.argument(word);
+    fn word(&mut self, word: &'static str) {
+        self.argument(word.as_bytes());
     }
 
     fn bytes(&mut self, bytes: &[u8]) {

@@ -75,8 +75,6 @@ pub(crate) enum Effect {
     Answer { broker: BrokerId, route: Route, reply: Reply },
     /// No answer will come; whether the command had been written.
     Orphan { broker: BrokerId, route: Route, sent: bool },
-    /// An operation wants a broker.
-    Place(OpId),
     /// A send was refused for lack of memory; or went through again.
     Memory(BrokerId, bool),
     /// A subscription has ended.

@@ -4,7 +4,6 @@
 mod conversation;
 
 use alloc::collections::VecDeque;
-use alloc::string::ToString;
 use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -33,7 +32,6 @@ use crate::topic::producer::Producer;
 pub struct Incarnation(pub u64);
 
 /// The state machine. See the [crate docs](crate) for the contract.
-#[derive(Debug)]
 pub struct Engine {
     config: Config,
     now: Now,
@@ -641,6 +639,12 @@ impl Engine {
             // The next contact registers again; the announcer counts the silence.
             Route::Register(_) | Route::Announcer | Route::Own(_) | Route::Discard => {}
         }
+    }
+}
+
+impl core::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Engine").field("now", &self.now).field("life", &self.life).field("stats", &self.stats).finish_non_exhaustive()
     }
 }
 

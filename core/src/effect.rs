@@ -43,6 +43,8 @@ pub(crate) enum Effect {
     Left(BrokerId),
     /// A member's address has an announcer that was not there before: is it still the same process?
     AskIdentity(BrokerId),
+    /// The answer: the same process, or not known to be.
+    Identity(BrokerId, bool),
     /// A member moved to another of its addresses: dial that.
     Moved(BrokerId),
     /// A departed member is done with.
@@ -73,8 +75,6 @@ pub(crate) enum Effect {
     Answer { broker: BrokerId, route: Route, reply: Reply },
     /// No answer will come; whether the command had been written.
     Orphan { broker: BrokerId, route: Route, sent: bool },
-    /// An operation wants a broker.
-    Place(OpId),
     /// A send was refused for lack of memory; or went through again.
     Memory(BrokerId, bool),
     /// A subscription has ended.

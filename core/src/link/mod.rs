@@ -5,8 +5,6 @@
 
 mod backoff;
 mod handshake;
-#[cfg(test)]
-mod tests;
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -14,6 +12,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use backoff::Backoff;
+pub(crate) use handshake::client_name;
 
 use crate::command::{By, Command, Eval};
 use crate::config::Endpoint;
@@ -507,8 +506,8 @@ impl Links {
         }
     }
 
-    /// Closes everything to a broker and dials it at once.
-    fn restart(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
+    /// Closes everything to a broker and dials it at once: another process is expected there.
+    pub(crate) fn restart(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         let why = Unready { reason: UnreadyReason::Closed, detail: "another server process is expected there".to_string() };
         self.hang_up_all(broker, &why, cx);
         let Some(link) = self.links.get_mut(broker) else { return };
@@ -519,8 +518,8 @@ impl Links {
 
     fn identity_answer(&mut self, broker: BrokerId, same: bool, cx: &mut Cx<'_>) {
         let Some(link) = self.links.get_mut(broker) else { return };
-        if link.asked.take().is_some() && !same {
-            self.restart(broker, cx);
+        if link.asked.take().is_some() {
+            cx.effect(Effect::Identity(broker, same));
         }
     }
 

@@ -19,7 +19,7 @@ use crate::config::{Endpoint, Limits};
 use crate::effect::{Cx, Effect, Route, Timer};
 use crate::id::{BrokerId, OpId, Slab, Table};
 use crate::key::{self, Key};
-use crate::op::{Call, NotSent, Op, OpError, Outcome, Policy, Refused, Reject, Rejected, Send, Stored};
+use crate::op::{Call, NotSent, Op, OpError, Outcome, Policy, Refused, Reject, Rejected, Send, Stale, Stored};
 use crate::output::{Event, Warning};
 use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
 use crate::rng::{Purpose, Rng, Seed};
@@ -55,8 +55,9 @@ struct Topic {
 }
 
 /// What this process has told one broker since it was last contacted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Contact {
+    at: Endpoint,
     registered: Vec<bool>,
     next_partition: u32,
 }
@@ -64,12 +65,14 @@ struct Contact {
 #[derive(Debug)]
 enum Pending {
     Send(Sending),
-    Call,
+    Call(BrokerId),
 }
 
 #[derive(Debug)]
 struct Sending {
     topic: u32,
+    /// Where it was sent last.
+    broker: Option<BrokerId>,
     partition: u32,
     id: MessageId,
     body: Bytes,
@@ -122,6 +125,7 @@ impl Producer {
         });
         let sending = Sending {
             topic: self.topic_index(topic),
+            broker: None,
             partition: 0,
             id,
             body: message.body,
@@ -146,22 +150,24 @@ impl Producer {
         if self.stopping {
             return Err(Rejected { why: Reject::Stopping, given: Op::Call(call) });
         }
-        let op = self.ops.insert(Pending::Call);
+        let op = self.ops.insert(Pending::Call(call.broker));
         cx.stats.ops += 1;
         cx.effect(Effect::Command { broker: call.broker, command: call.command, route: Route::Op(op) });
         Ok(op)
     }
 
     /// Resolves an operation at once: as not sent if it still waits, else as ambiguous; its answer is ignored.
-    pub(crate) fn cancel(&mut self, op: OpId, broker: Option<Endpoint>, cx: &mut Cx<'_>) -> bool {
-        let Some(pending) = self.ops.get(op) else { return false };
-        let error = match (pending, broker) {
-            (Pending::Send(Sending { queued: true, ambiguous: Some(at), .. }), _) => OpError::Ambiguous(at.clone()),
-            (Pending::Send(Sending { queued: false, .. }) | Pending::Call, Some(at)) => OpError::Ambiguous(at),
-            _ => OpError::NotSent(NotSent::Cancelled),
+    pub(crate) fn cancel(&mut self, op: OpId, cx: &mut Cx<'_>) -> Result<(), Stale> {
+        let error = match self.ops.get(op).ok_or(Stale)? {
+            Pending::Send(Sending { queued: true, ambiguous: None, .. }) => OpError::NotSent(NotSent::Cancelled),
+            Pending::Send(Sending { ambiguous: Some(at), .. }) => OpError::Ambiguous(at.clone()),
+            Pending::Send(Sending { broker: Some(broker), .. }) | Pending::Call(broker) => {
+                self.at(*broker).map_or(OpError::NotSent(NotSent::Cancelled), OpError::Ambiguous)
+            }
+            Pending::Send(Sending { broker: None, .. }) => OpError::NotSent(NotSent::Cancelled),
         };
         self.finish(op, Err(error), cx);
-        true
+        Ok(())
     }
 
     /// The next operation that wants a broker, with the hash of its key.
@@ -181,6 +187,7 @@ impl Producer {
         self.pop_waiting();
         let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
         sending.queued = false;
+        sending.broker = Some(broker);
         self.waiting_bytes = self.waiting_bytes.saturating_sub(sending.bytes);
         self.deadlines.remove(&(sending.deadline, op));
         let topic = sending.topic;
@@ -233,42 +240,37 @@ impl Producer {
     }
 
     /// The answer to a send or a call.
-    pub(crate) fn on_reply(&mut self, op: OpId, broker: BrokerId, at: &Endpoint, reply: Reply, cx: &mut Cx<'_>) {
-        match (self.ops.get_mut(op), reply) {
-            (None, _) => {}
-            (Some(Pending::Call), Reply::Error(error)) => {
-                let refused = Refused { broker: at.clone(), error };
-                self.finish(op, Err(OpError::Refused(refused.into())), cx);
-            }
-            (Some(Pending::Call), reply) => self.finish(op, Ok(Outcome::Reply(reply)), cx),
-            (Some(Pending::Send(_)), Reply::Error(error)) => self.on_refused(op, broker, at, error, cx),
-            (Some(Pending::Send(sending)), reply) => {
-                let result = match reply.view().as_bytes().and_then(StreamId::parse) {
-                    Some(entry) => {
-                        let (id, partition) = (sending.id, sending.partition);
-                        cx.stats.stored += 1;
-                        Ok(Outcome::Stored(Stored { id, broker, partition, entry }))
-                    }
-                    None => Err(OpError::Unanswered(at.clone())),
-                };
-                self.finish(op, result, cx);
-            }
-        }
+    pub(crate) fn on_reply(&mut self, op: OpId, broker: BrokerId, reply: Reply, cx: &mut Cx<'_>) {
+        let result = match (self.ops.get(op), reply) {
+            (None, _) => return,
+            (Some(Pending::Send(_)), Reply::Error(error)) => return self.on_refused(op, broker, error, cx),
+            (Some(Pending::Call(_)), Reply::Error(error)) => Err(OpError::Refused(self.refused(broker, error))),
+            (Some(Pending::Call(_)), reply) => Ok(Outcome::Reply(reply)),
+            (Some(Pending::Send(sending)), reply) => match reply.view().as_bytes().and_then(StreamId::parse) {
+                Some(entry) => {
+                    cx.stats.stored += 1;
+                    Ok(Outcome::Stored(Stored { id: sending.id, broker, partition: sending.partition, entry }))
+                }
+                None => Err(OpError::Unanswered(self.at(broker).unwrap_or_else(nowhere))),
+            },
+        };
+        self.finish(op, result, cx);
     }
 
     /// No answer will come.
-    pub(crate) fn on_orphan(&mut self, op: OpId, at: &Endpoint, sent: bool, cx: &mut Cx<'_>) {
+    pub(crate) fn on_orphan(&mut self, op: OpId, broker: BrokerId, sent: bool, cx: &mut Cx<'_>) {
+        let at = self.at(broker).unwrap_or_else(nowhere);
         match self.ops.get_mut(op) {
             None => {}
-            Some(Pending::Call) => {
-                let error = if sent { OpError::Ambiguous(at.clone()) } else { OpError::NotSent(NotSent::NotReady) };
+            Some(Pending::Call(_)) => {
+                let error = if sent { OpError::Ambiguous(at) } else { OpError::NotSent(NotSent::NotReady) };
                 self.finish(op, Err(error), cx);
             }
             Some(Pending::Send(sending)) if sent => {
                 if sending.policy == Policy::AtMostOnce {
-                    return self.finish(op, Err(OpError::Ambiguous(at.clone())), cx);
+                    return self.finish(op, Err(OpError::Ambiguous(at)), cx);
                 }
-                sending.ambiguous = Some(at.clone());
+                sending.ambiguous = Some(at);
                 cx.stats.ambiguous_again += 1;
                 self.again(op, cx);
             }
@@ -280,8 +282,8 @@ impl Producer {
     }
 
     /// A broker is in contact (again): it may have forgotten everything.
-    pub(crate) fn on_ready(&mut self, broker: BrokerId) {
-        self.brokers.insert(broker, Contact::default());
+    pub(crate) fn on_ready(&mut self, broker: BrokerId, at: Endpoint) {
+        self.brokers.insert(broker, Contact { at, registered: Vec::new(), next_partition: 0 });
     }
 
     pub(crate) fn forget(&mut self, broker: BrokerId) {
@@ -289,11 +291,12 @@ impl Producer {
     }
 
     /// The answer to a topic's registration.
-    pub(crate) fn on_registered(&mut self, topic: u32, at: &Endpoint, reply: &Reply, cx: &mut Cx<'_>) {
+    pub(crate) fn on_registered(&mut self, topic: u32, broker: BrokerId, reply: &Reply, cx: &mut Cx<'_>) {
+        let Some(at) = self.at(broker) else { return };
         let Some(topic) = self.topics.get_mut(topic as usize) else { return };
         if let Reply::Error(error) = reply {
             let warning = Warning::Refused {
-                broker: at.clone(),
+                broker: at,
                 what: "registering a topic (EVAL)",
                 error: error.text().to_string(),
             };
@@ -310,7 +313,7 @@ impl Producer {
         for i in ours..theirs.min(super::MAX_PARTITIONS) {
             topic.keys.push(key::partition(&name, i));
         }
-        let warning = Warning::Partitions { topic: name, broker: at.clone(), ours, theirs };
+        let warning = Warning::Partitions { topic: name, broker: at, ours, theirs };
         cx.event(Event::Warning(warning.into()));
     }
 
@@ -400,9 +403,9 @@ impl Producer {
         }
     }
 
-    fn on_refused(&mut self, op: OpId, broker: BrokerId, at: &Endpoint, error: ErrorReply, cx: &mut Cx<'_>) {
+    fn on_refused(&mut self, op: OpId, broker: BrokerId, error: ErrorReply, cx: &mut Cx<'_>) {
         let class = error.class();
-        let refused = Box::new(Refused { broker: at.clone(), error });
+        let refused = self.refused(broker, error);
         let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
         match class {
             ErrorClass::Oom => {
@@ -435,6 +438,14 @@ impl Producer {
         }
     }
 
+    fn refused(&self, broker: BrokerId, error: ErrorReply) -> Box<Refused> {
+        Box::new(Refused { broker: self.at(broker).unwrap_or_else(nowhere), error })
+    }
+
+    fn at(&self, broker: BrokerId) -> Option<Endpoint> {
+        self.brokers.get(broker).map(|contact| contact.at.clone())
+    }
+
     fn again(&mut self, op: OpId, cx: &mut Cx<'_>) {
         let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
         if self.stopping || sending.deadline <= cx.now.mono {
@@ -460,7 +471,7 @@ impl Producer {
                 (None, Some(refused)) => OpError::Refused(refused),
                 (None, None) => OpError::NotSent(why),
             },
-            Some(Pending::Call) | None => OpError::NotSent(why),
+            Some(Pending::Call(_)) | None => OpError::NotSent(why),
         };
         self.finish(op, Err(error), cx);
     }
@@ -474,6 +485,11 @@ impl Producer {
         }
         cx.event(Event::Done { op, result });
     }
+}
+
+/// For a broker that answered although it was never in contact: cannot happen, and must not panic.
+fn nowhere() -> Endpoint {
+    Endpoint::Name("unknown".into(), 0)
 }
 
 /// Streams named in one registration.

@@ -4,6 +4,8 @@
 //! one for one with the machine's: each handles its input first and then what is due at `now`.
 
 use std::collections::BTreeMap;
+// Also included by a crate without the prelude of std.
+use std::vec::Vec;
 
 #[derive(Debug, Clone, Default)]
 pub struct Model {

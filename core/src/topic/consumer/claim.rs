@@ -192,13 +192,12 @@ impl Consumer {
         let parts: Vec<View<'_>> = reply.view().items().into_iter().flatten().collect();
         let [cursor, got, dead, lost] = parts.as_slice() else { return };
         let count = |view: &View<'_>| u32::try_from(view.items().map_or(0, Iterator::count)).unwrap_or(u32::MAX);
-        self.report(at, count(dead), count(lost), cx);
-        let Some(key) = self.readers.get(at as usize).and_then(|reader| reader.key(job.stream)).cloned() else { return };
+        self.report(count(dead), count(lost), cx);
         let mut builder = EntriesBuilder::new();
-        if builder.stream_named(key.as_str()).and_then(|()| builder.claimed(*got)).is_ok() {
+        if builder.claimed(*got).is_ok() {
             let entries = builder.finish();
             cx.stats.claimed += entries.len() as u64;
-            self.deliver(at, entries, hand, cx);
+            self.deliver(at, entries, Some(job.stream), hand, cx);
         } else {
             cx.stats.misshapen += 1;
         }
@@ -214,11 +213,10 @@ impl Consumer {
         }
     }
 
-    fn report(&self, at: u32, dead: u32, lost: u32, cx: &mut Cx<'_>) {
+    fn report(&self, dead: u32, lost: u32, cx: &mut Cx<'_>) {
         cx.stats.dead += u64::from(dead);
         cx.stats.bodies_lost += u64::from(lost);
         let (topic, group) = (self.spec.topic.name(), &*self.spec.group);
-        let _ = at;
         if dead > 0 {
             let warning = Warning::Dead { topic: topic.into(), group: group.into(), count: dead };
             cx.event(Event::Warning(warning.into()));

@@ -414,17 +414,19 @@ impl Consumer {
         }
     }
 
-    /// Hands a batch to the application. `deliveries` is how often each has been delivered, this time included.
-    fn deliver(&mut self, at: u32, batch: Entries, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+    /// Hands a batch to the application: entries of the streams the batch names, or all of one stream.
+    fn deliver(&mut self, at: u32, batch: Entries, stream: Option<u16>, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         let batch = Arc::new(batch);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let Some(broker) = reader.broker else { return };
         let mut streams: Vec<Option<u16>> = Vec::with_capacity(batch.streams());
         streams.extend((0..batch.streams()).map(|s| reader.stream_of(batch.stream_key(s))));
         for index in 0..batch.len() {
-            let Some(stream) = streams.get(batch.stream(index)).copied().flatten() else { continue };
+            let named = || streams.get(batch.stream(index)).copied().flatten();
+            let Some(stream) = stream.or_else(named) else { continue };
             let entry = batch.id(index);
-            let deliveries = batch.deliveries(index);
+            // A first read does not say; the claim script does.
+            let deliveries = batch.deliveries(index).max(1);
             reader.note_seen(stream, entry);
             if self.stop.is_some() {
                 reader.releases.push(stream, entry, false);

@@ -340,7 +340,7 @@ impl Consumer {
                     cx.stats.reads += u64::from(found);
                     cx.stats.empty_reads += u64::from(!found);
                     self.after_read(at, found, outstanding.blocks);
-                    return self.deliver(at, entries, hand, cx);
+                    return self.deliver(at, entries, None, hand, cx);
                 }
                 Err(_) => cx.stats.misshapen += 1,
             },

@@ -325,7 +325,7 @@ impl Consumer {
             return self.plan(cx.now.mono + AGAIN, Task::Bury(at), cx);
         }
         let mut results = reply.view().items().into_iter().flatten();
-        let mut dead = 0;
+        let mut dead = 0u32;
         for death in sent {
             let result = match results.next().and_then(|one| one.as_str()) {
                 Some("gone") => Settled::Fenced,

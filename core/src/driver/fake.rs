@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use alloc::collections::VecDeque;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::task::Wake;
 use alloc::vec::Vec;
@@ -91,12 +91,12 @@ impl net::Net for World {
         self.state().now
     }
 
-    fn dial(&mut self, _: &Endpoint) -> Self::Dial {
+    fn dial(&mut self, to: &Endpoint) -> Self::Dial {
         let mut state = self.state();
         if let Some(kind) = state.refuse {
             return ready(Err(kind.into()));
         }
-        let wire = Wire::new();
+        let wire = Wire::new(to);
         state.wires.push(wire.clone());
         ready(Ok(wire))
     }
@@ -140,6 +140,8 @@ pub(super) struct Wire(Arc<Mutex<Ends>>);
 
 #[derive(Default)]
 pub(super) struct Ends {
+    /// Where it leads.
+    pub(super) to: String,
     /// What reads find: one piece each.
     inbound: VecDeque<Vec<u8>>,
     ended: bool,
@@ -159,8 +161,8 @@ pub(super) struct Ends {
 }
 
 impl Wire {
-    pub(super) fn new() -> Self {
-        Self(Arc::default())
+    fn new(to: &Endpoint) -> Self {
+        Self(Arc::new(Mutex::new(Ends { to: to.to_string(), ..Ends::default() })))
     }
 
     pub(super) fn ends(&self) -> MutexGuard<'_, Ends> {

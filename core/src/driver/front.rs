@@ -44,10 +44,17 @@ struct Subscriber {
     tickets: Vec<Ticket>,
 }
 
-#[derive(Default)]
 struct Closing {
+    grace: Duration,
+    begun: bool,
     tickets: Vec<Ticket>,
     report: CloseReport,
+}
+
+impl Closing {
+    fn after(grace: Duration) -> Self {
+        Self { grace, begun: false, tickets: Vec::new(), report: CloseReport::default() }
+    }
 }
 
 impl Front {
@@ -87,18 +94,25 @@ impl Front {
         self.taken = taken;
     }
 
-    /// Begins the end, once: what nobody has begun to handle is given back, loops over deliveries end.
-    pub(super) fn shut_down(&mut self, engine: &mut Engine, now: Now, grace: Duration) {
-        if self.closing.is_some() {
-            return;
-        }
-        self.closing = Some(Closing::default());
+    /// Nobody holds the client any more.
+    pub(super) fn abandoned(&mut self, grace: Duration) {
+        self.closing.get_or_insert_with(|| Closing::after(grace));
+    }
+
+    /// Begins the end, once, if it was asked for: what nobody has begun to handle is given back, loops over deliveries
+    /// end. Says whether it did.
+    ///
+    /// Called when everything that was taken in has found its broker, so that it counts as under way.
+    pub(super) fn shut_down(&mut self, engine: &mut Engine, now: Now) -> bool {
+        let Some(closing) = self.closing.as_mut().filter(|closing| !closing.begun) else { return false };
+        closing.begun = true;
         for (_, subscriber) in self.subscribers.iter_mut() {
             subscriber.leaving = true;
             release(engine, now, subscriber);
             subscriber.queue.end();
         }
-        engine.shutdown(now, grace);
+        engine.shutdown(now, closing.grace);
+        true
     }
 
     fn message(&mut self, engine: &mut Engine, now: Now, socket: Option<&Gauge>, message: Message) {
@@ -130,10 +144,7 @@ impl Front {
                 self.completions.push(ticket, Completion::Inspected(Box::new(inspection)));
             }
             Message::Close { grace, ticket } => {
-                self.shut_down(engine, now, grace);
-                if let Some(closing) = &mut self.closing {
-                    closing.tickets.push(ticket);
-                }
+                self.closing.get_or_insert_with(|| Closing::after(grace)).tickets.push(ticket);
             }
         }
     }

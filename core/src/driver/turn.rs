@@ -101,9 +101,12 @@ impl<N: Net> Driver<N> {
         let mut moved = self.hear_announcements(now);
         self.front.obey(&mut self.engine, now, self.port.as_ref().and_then(Port::gauge));
         if taken.last_handle_gone {
-            self.front.shut_down(&mut self.engine, now, BACKGROUND_GRACE);
+            self.front.abandoned(BACKGROUND_GRACE);
         }
         self.drain(now);
+        if self.front.shut_down(&mut self.engine, now) {
+            self.drain(now);
+        }
         if self.pace.yields(taken.messages) {
             return Round::Yielded;
         }

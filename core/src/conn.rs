@@ -257,7 +257,6 @@ mod tests {
     use super::*;
     use crate::effect::Own;
     use crate::id::{ConnId, Id};
-    use crate::reply::Short;
     use crate::timers::Timers;
     use alloc::vec::Vec;
 

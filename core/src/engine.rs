@@ -582,7 +582,9 @@ impl Engine {
         // Until the data set could be named, the server process stands in for it.
         let store = if facts.store.is_empty() { facts.run_id.clone() } else { facts.store };
         let (fleet, mut cx) = self.lend_fleet();
-        fleet.on_ready(broker, &facts.run_id, &mut cx);
+        if !fleet.on_ready(broker, &facts.run_id, &mut cx) {
+            return;
+        }
         self.placement.on_ready(broker, &store);
         self.producer.on_ready(broker, at.clone());
         let contact = Contact { store: store.into(), at, clock_offset_ms: facts.clock_offset_ms };

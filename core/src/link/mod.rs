@@ -354,7 +354,8 @@ impl Links {
 
     fn emit(&mut self, id: ConnId, command: Command, route: Route, cx: &mut Cx<'_>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        let command = self.links.get(conn.broker).map_or(command.clone(), |link| by_text_if_unknown(command, link.loaded));
+        let loaded = self.links.get(conn.broker).map_or(0, |link| link.loaded);
+        let command = by_text_if_unknown(command, loaded);
         let first = conn.unanswered() == 0;
         conn.push(&command, route, cx.now.mono);
         if first && conn.phase == Phase::Ready {

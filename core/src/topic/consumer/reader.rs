@@ -202,12 +202,13 @@ impl Consumer {
     /// A broker can be used (again). A data set that was known under another address is taken up where it was.
     pub(super) fn on_broker_ready(&mut self, broker: BrokerId, contact: &Contact, cx: &mut Cx<'_>) {
         let known = self.by_broker.get(broker).copied();
-        if let Some(at) = known
-            && self.readers.get(at as usize).is_some_and(|reader| reader.is_other(&contact.store))
+        // The connection for reads belongs to the broker: it may have come back before the command lane did.
+        let mut lane = false;
+        if let Some(reader) = known.and_then(|at| self.readers.get_mut(at as usize))
+            && reader.is_other(&contact.store)
         {
-            if let Some(reader) = self.readers.get_mut(at as usize) {
-                reader.detach();
-            }
+            lane = reader.lane;
+            reader.detach();
             self.by_broker.remove(broker);
         }
         let at = self.by_broker.get(broker).copied().or_else(|| self.orphaned(&contact.store)).unwrap_or_else(|| {
@@ -217,6 +218,7 @@ impl Consumer {
         self.by_broker.insert(broker, at);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.broker = Some(broker);
+        reader.lane |= lane;
         reader.store = contact.store.clone();
         reader.at = contact.at.clone();
         reader.clock_offset_ms = contact.clock_offset_ms;

@@ -15,7 +15,7 @@ use crate::announce::Guid;
 use crate::command::Command;
 use crate::config::{Config, Endpoint};
 use crate::id::BrokerId;
-use crate::op::{Call, Op, OpError, Outcome, Reject, Sub};
+use crate::op::{Call, Op, OpError, Outcome, Reject, Send, Stored, Sub};
 use crate::output::Unready;
 use crate::reply::Reply;
 use crate::stats::Stats;
@@ -87,6 +87,19 @@ impl Client {
         match self.handle.push_with_ticket(Message::Inspect).await {
             Ok(Completion::Inspected(inspection)) => Ok(*inspection),
             _ => Err(Stopped),
+        }
+    }
+
+    /// Stores a message, when a broker is there to take it. Submitted in the first poll, or when the backlog has room;
+    /// dropped after that, the message takes its course.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not known to be stored.
+    pub async fn send(&self, send: Send) -> Result<Stored, Error> {
+        match self.submit(Op::Send(send)).await? {
+            Outcome::Stored(stored) => Ok(stored),
+            Outcome::Reply(_) => unreachable!("a send is answered by a place"),
         }
     }
 

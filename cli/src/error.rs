@@ -61,6 +61,11 @@ impl Failure {
         self
     }
 
+    /// What was tried and what came of it.
+    pub(crate) fn in_one_line(&self) -> String {
+        self.details.iter().fold(self.message.clone(), |line, detail| format!("{line}; {detail}"))
+    }
+
     /// Something with standard input, output or a file.
     pub(crate) fn io(what: impl fmt::Display, error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
@@ -92,11 +97,7 @@ impl Failure {
             #[serde(skip_serializing_if = "Option::is_none")]
             hint: Option<&'a str>,
         }
-        let mut message = self.message.clone();
-        for detail in &self.details {
-            message.push_str("; ");
-            message.push_str(detail);
-        }
+        let message = self.in_one_line();
         let object = Object { error: Error { code: self.code, message: &message, hint: self.hint.as_deref() } };
         output::to_json(&object)
     }

@@ -1,5 +1,6 @@
 //! Finding the fleet: the configuration, the connection, and what to say when nobody is there.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::path::Path;
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use flota_core::announce::Reject;
 use flota_core::config::{Config, Credentials};
+use flota_core::id::BrokerId;
 use flota_core::stats::Stats;
 use flota_tokio::{BrokerInfo, Client, Inspection};
 
@@ -107,11 +109,10 @@ impl Fleet {
     ///
     /// Members that cannot be used are named on standard error; it fails when none can be.
     pub(crate) async fn settled(&self) -> Result<(), Failure> {
-        let wait = self.config.timing.send_init;
-        let deadline = tokio::time::Instant::now() + wait;
+        let deadline = tokio::time::Instant::now() + self.wait();
         let judged = |fleet: &[BrokerInfo]| fleet.iter().all(|broker| broker.ready || broker.unready.is_some());
         if !self.until(deadline, |fleet| fleet.iter().any(|broker| broker.ready)).await? {
-            return Err(self.nobody(wait).await?);
+            return Err(self.nobody().await?);
         }
         if self.config.discovery.is_some() {
             let mut known = self.client.fleet().len();
@@ -139,14 +140,43 @@ impl Fleet {
         }
     }
 
-    /// Why no broker was ready after this long: what was listened to, what was heard, who is there and why not.
-    pub(crate) async fn nobody(&self, waited: Duration) -> Result<Failure, Failure> {
+    /// Why no broker was ready in time: what was listened to, what was heard, who is there and why not.
+    pub(crate) async fn nobody(&self) -> Result<Failure, Failure> {
         let inspection = self.client.inspect().await?;
-        Ok(explain(&self.config, &inspection, waited))
+        Ok(explain(&self.config, &inspection))
+    }
+
+    /// How long to wait for a broker.
+    pub(crate) fn wait(&self) -> Duration {
+        self.config.timing.send_init
     }
 }
 
-fn explain(config: &Config, inspection: &Inspection, waited: Duration) -> Failure {
+/// Addresses by broker, also of those that have left.
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    client: Client,
+    known: BTreeMap<BrokerId, String>,
+}
+
+impl Addresses {
+    pub(crate) fn of(client: &Client) -> Self {
+        Self { client: client.clone(), known: BTreeMap::new() }
+    }
+
+    pub(crate) fn of_broker(&mut self, broker: BrokerId) -> String {
+        if let Some(address) = self.known.get(&broker) {
+            return address.clone();
+        }
+        let fleet = self.client.fleet();
+        self.known.extend(fleet.iter().map(|broker| (broker.id, broker.address.to_string())));
+        // It can only be gone if it was forgotten within the moment.
+        self.known.get(&broker).cloned().unwrap_or_else(|| "a broker that is gone".to_string())
+    }
+}
+
+fn explain(config: &Config, inspection: &Inspection) -> Failure {
+    let waited = config.timing.send_init;
     let mut failure = Failure::new("no_broker", format!("no broker was ready within {} s", waited.as_secs_f64()));
     if let Some(discovery) = &config.discovery {
         let name = discovery.name.as_ref().map_or("any name".to_string(), |name| format!("the name {name:?}"));

@@ -2,12 +2,15 @@
 
 mod announce;
 mod args;
+mod consume;
 mod decode;
 mod error;
+mod exec;
 mod fleet;
 mod interfaces;
 mod logs;
 mod output;
+mod send;
 mod signal;
 mod watch;
 
@@ -57,6 +60,8 @@ fn run(command: &Command) -> Outcome {
         }
         Command::Announce(args) => in_runtime(announce::run(args)),
         Command::Watch(args) => in_runtime(watch::run(args)),
+        Command::Send(args) => in_runtime(send::run(args)),
+        Command::Consume(args) => in_runtime(consume::run(args)),
         _ => todo!(),
     }
 }

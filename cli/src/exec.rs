@@ -87,12 +87,17 @@ impl Exec {
             let talk = async {
                 tokio::join!(feed(stdin, job.body()), listen(stderr, &mut last_line));
             };
-            tokio::pin!(talk);
-            let status = tokio::select! {
-                status = ended => status,
-                status = async { (&mut talk).await; std::future::pending().await } => status,
+            tokio::pin!(ended, talk);
+            let mut talking = true;
+            let status = loop {
+                tokio::select! {
+                    status = &mut ended => break status,
+                    () = &mut talk, if talking => talking = false,
+                }
             };
-            let _ = timeout(LAST_WORDS, talk).await;
+            if talking {
+                let _ = timeout(LAST_WORDS, talk).await;
+            }
             status
         });
         match status.await {

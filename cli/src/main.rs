@@ -45,8 +45,9 @@ fn not_understood(error: &clap::Error, json: bool) -> ExitCode {
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
     let text = error.to_string();
-    let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-    Failure::usage(message).hint("`flota help` and `flota help COMMAND` say what there is").report(true)
+    // What follows the first paragraph is how to call it.
+    let message: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+    Failure::usage(message.join(" ").trim_start_matches("error: ")).hint("`flota help` and `flota help COMMAND` say what there is").report(true)
 }
 
 fn run(command: &Command) -> Outcome {

@@ -1,0 +1,13 @@
+//! The command as people and programs use it, against real servers.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+mod bodies;
+mod cold_start;
+mod consume;
+mod decode;
+mod unready;
+mod usage;
+mod watch;

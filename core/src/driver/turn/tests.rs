@@ -15,7 +15,7 @@ use super::{Driver, Pace, Setup};
 use crate::config::{Config, Discovery};
 use crate::driver::client::{Client, Error, Stopped};
 use crate::driver::fake::{Wakes, Wire, World};
-use crate::driver::message::FleetEvent;
+use crate::driver::message::{Completion, FleetEvent, Message as Inner};
 use crate::engine::Incarnation;
 use crate::op::{Op, OpError, Outcome, Policy, Send, Sub};
 use crate::rng::Seed;
@@ -339,6 +339,26 @@ fn without_handles_the_driver_ends_by_itself() {
         }
     }
     panic!("it goes on");
+}
+
+#[test]
+fn a_timer_is_answered_when_its_time_is_over() {
+    let (mut bench, client) = ready();
+    let late = Duration::from_millis(700);
+    let mut late = client.inbox().push_with_ticket(|ticket| Inner::WakeAt { after: late, ticket });
+    let soon = Duration::from_millis(300);
+    let mut soon = client.inbox().push_with_ticket(|ticket| Inner::WakeAt { after: soon, ticket });
+    bench.settle();
+    bench.world.pass(Duration::from_millis(299));
+    bench.settle();
+    assert!(poll(&mut soon).is_pending());
+    bench.world.pass_to_the_alarm();
+    bench.settle();
+    assert!(matches!(poll(&mut soon), Poll::Ready(Ok(Completion::Timer))));
+    assert!(poll(&mut late).is_pending());
+    bench.world.pass_to_the_alarm();
+    bench.settle();
+    assert!(matches!(poll(&mut late), Poll::Ready(Ok(Completion::Timer))));
 }
 
 #[test]

@@ -342,7 +342,9 @@ impl Lines {
     /// Once its process has ended, and with it whoever inherited the stream.
     fn all(&self) -> String {
         let ended = self.shared.1.wait_timeout_while(self.shared.0.lock().unwrap(), PATIENCE, |read| !read.ended);
-        ended.unwrap().0.lines.iter().fold(String::new(), |all, line| all + line + "\n")
+        let (read, late) = ended.unwrap();
+        assert!(!late.timed_out(), "somebody holds the stream open: {:?}", read.lines);
+        read.lines.iter().fold(String::new(), |all, line| all + line + "\n")
     }
 }
 

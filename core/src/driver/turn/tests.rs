@@ -409,6 +409,26 @@ fn what_was_not_taken_is_given_back_when_a_subscription_ends() {
 }
 
 #[test]
+fn a_timer_is_answered_when_its_time_is_over() {
+    let (mut bench, client) = ready();
+    let late = Duration::from_millis(700);
+    let mut late = client.inbox().push_with_ticket(|ticket| Said::WakeAt { after: late, ticket });
+    let soon = Duration::from_millis(300);
+    let mut soon = client.inbox().push_with_ticket(|ticket| Said::WakeAt { after: soon, ticket });
+    bench.settle();
+    bench.world.pass(Duration::from_millis(299));
+    bench.settle();
+    assert!(poll(&mut soon).is_pending());
+    bench.world.pass_to_the_alarm();
+    bench.settle();
+    assert!(matches!(poll(&mut soon), Poll::Ready(Ok(Completion::Timer))));
+    assert!(poll(&mut late).is_pending());
+    bench.world.pass_to_the_alarm();
+    bench.settle();
+    assert!(matches!(poll(&mut late), Poll::Ready(Ok(Completion::Timer))));
+}
+
+#[test]
 fn an_inspection_shows_what_was_done() {
     let (mut bench, client) = ready();
     let mut looked = Box::pin(client.inspect());

@@ -1,5 +1,6 @@
 //! The driver: sockets as traits, RESP, the client and its handles.
 
+mod admin;
 pub mod client;
 mod env;
 #[cfg(all(test, not(loom)))]
@@ -23,6 +24,9 @@ mod topic;
 mod turn;
 mod verdict;
 
+pub use admin::{
+    Admin, DeadLetter, Dropped, GroupReport, Letters, PartitionReport, Replayed, TopicOnBroker, TopicReport,
+};
 pub use client::{BrokerInfo, Client, CloseReport, Error, FleetEvents, Inspection, SocketInfo, Stopped};
 pub use group::{Group, Subscription};
 pub use job::{Job, Receipt};

@@ -144,7 +144,6 @@ impl Topic {
     }
 
     /// A group of consumers of this topic: each message goes to one member of every group.
-    #[must_use]
     pub fn group(&self, name: &str) -> Group {
         Group::new(self.clone(), name)
     }

@@ -158,30 +158,36 @@ fn text(id: DeliveryId, verdict: &Verdict) -> String {
 
 /// A handler's gate: each message waits until its number is opened.
 #[derive(Clone, Default)]
-struct Gate(Rc<RefCell<(Vec<u32>, Vec<(u32, Waker)>)>>);
+struct Gate(Rc<RefCell<Gates>>);
+
+#[derive(Default)]
+struct Gates {
+    open: Vec<u32>,
+    waiting: Vec<(u32, Waker)>,
+}
 
 impl Gate {
     fn open(&self, n: u32) {
         let mut gate = self.0.borrow_mut();
-        gate.0.push(n);
-        let (woken, rest) = mem::take(&mut gate.1).into_iter().partition(|(waits, _)| *waits == n);
-        gate.1 = rest;
+        gate.open.push(n);
+        let (woken, rest) = mem::take(&mut gate.waiting).into_iter().partition(|(waits, _)| *waits == n);
+        gate.waiting = rest;
         drop(gate);
         Vec::into_iter(woken).for_each(|(_, waker): (u32, Waker)| waker.wake());
     }
 
     fn waiting(&self) -> usize {
-        self.0.borrow().1.len()
+        self.0.borrow().waiting.len()
     }
 
     async fn pass(self, job: Job) -> Result<(), String> {
         let n = number(&job);
         poll_fn(|cx| {
             let mut gate = self.0.borrow_mut();
-            if gate.0.contains(&n) {
+            if gate.open.contains(&n) {
                 return Poll::Ready(());
             }
-            gate.1.push((n, cx.waker().clone()));
+            gate.waiting.push((n, cx.waker().clone()));
             Poll::Pending
         })
         .await;

@@ -61,7 +61,8 @@ async fn subscribe(fleet: &Fleet, args: &ConsumeArgs) -> Result<Subscription, Fa
         .claim_period(args.claim_after.min(CLAIM_PERIOD))
         .max_deliveries(args.max_deliveries);
     let subscribed = group.subscribe().await;
-    subscribed.map_err(|why| Failure::new("subscribe", format!("cannot consume {} as {}: {why}", args.topic, args.group)))
+    subscribed
+        .map_err(|why| Failure::new("subscribe", format!("cannot consume {} as {}: {why}", args.topic, args.group)))
 }
 
 const CLAIM_PERIOD: Duration = Duration::from_secs(5);

@@ -20,7 +20,8 @@ pub(crate) fn run(args: &DecodeArgs) -> Outcome {
         if line.last() == Some(&b'\n') {
             line.pop();
         }
-        let datagram = if args.hex { from_hex(&line) } else { unescaped(&line) }.map_err(|why| bad_line(number, &why))?;
+        let datagram =
+            if args.hex { from_hex(&line) } else { unescaped(&line) }.map_err(|why| bad_line(number, &why))?;
         output::line(&meaning(&datagram))?;
     }
     Ok(End::Done)
@@ -68,7 +69,7 @@ fn unescaped(line: &[u8]) -> Result<Vec<u8>, String> {
 
 fn from_hex(line: &[u8]) -> Result<Vec<u8>, String> {
     let digits = line.trim_ascii();
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return Err(format!("{} hexadecimal digits", digits.len()));
     }
     let pair = |pair: &[u8]| match pair {

@@ -13,8 +13,9 @@ use flota_core::stats::Stats;
 use flota_tokio::{BrokerInfo, Client, Inspection};
 
 use crate::args::{CredentialArgs, FleetArgs};
-use crate::error::Failure;
+use crate::error::{End, Failure, Outcome};
 use crate::output::one_line;
+use crate::signal::Signals;
 
 /// A command line has no use for more: a watcher of a larger fleet is a service.
 const BROKERS_MAX: u32 = 1_024;
@@ -152,6 +153,15 @@ impl Fleet {
     }
 }
 
+/// Runs what has an end of its own, unless a signal comes first.
+pub(crate) async fn interruptible(work: impl Future<Output = Outcome>) -> Outcome {
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        outcome = work => outcome,
+        _ = signals.next() => Ok(End::Interrupted),
+    }
+}
+
 /// Addresses by broker, also of those that have left.
 #[derive(Debug)]
 pub(crate) struct Addresses {
@@ -238,7 +248,8 @@ fn next_step(config: &Config, inspection: &Inspection) -> String {
         );
     }
     if stats.other_name > 0 {
-        return "accept another fleet's name with --name NAME; `flota watch --name '*'` shows which there are".to_string();
+        return "accept another fleet's name with --name NAME; `flota watch --name '*'` shows which there are"
+            .to_string();
     }
     if stats.not_allowed > 0 {
         return "widen --allow (FLOTA_ALLOW), or leave it out; host names are never accepted".to_string();
@@ -251,7 +262,8 @@ mod tests {
     use super::*;
 
     fn config(args: &FleetArgs, variables: &[(&str, &str)]) -> Config {
-        let find = |name: &str| variables.iter().find(|(found, _)| *found == name).map(|(_, value)| (*value).to_string());
+        let find =
+            |name: &str| variables.iter().find(|(found, _)| *found == name).map(|(_, value)| (*value).to_string());
         args.config_in(find).unwrap()
     }
 

@@ -4,6 +4,7 @@ mod announce;
 mod args;
 mod consume;
 mod decode;
+mod dlq;
 mod error;
 mod exec;
 mod fleet;
@@ -12,6 +13,7 @@ mod logs;
 mod output;
 mod send;
 mod signal;
+mod topics;
 mod watch;
 
 use std::future::Future;
@@ -47,7 +49,9 @@ fn not_understood(error: &clap::Error, json: bool) -> ExitCode {
     let text = error.to_string();
     // What follows the first paragraph is how to call it.
     let message: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
-    Failure::usage(message.join(" ").trim_start_matches("error: ")).hint("`flota help` and `flota help COMMAND` say what there is").report(true)
+    Failure::usage(message.join(" ").trim_start_matches("error: "))
+        .hint("`flota help` and `flota help COMMAND` say what there is")
+        .report(true)
 }
 
 fn run(command: &Command) -> Outcome {
@@ -63,7 +67,8 @@ fn run(command: &Command) -> Outcome {
         Command::Watch(args) => in_runtime(watch::run(args)),
         Command::Send(args) => in_runtime(send::run(args)),
         Command::Consume(args) => in_runtime(consume::run(args)),
-        _ => todo!(),
+        Command::Topics(args) => in_runtime(topics::run(args)),
+        Command::Dlq(args) => in_runtime(dlq::run(args)),
     }
 }
 

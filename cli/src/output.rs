@@ -12,7 +12,9 @@ use crate::error::Failure;
 /// Writes bytes to standard output.
 pub(crate) fn write(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(|error| Failure::io("cannot write to standard output", &error))
+    out.write_all(bytes)
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::io("cannot write to standard output", &error))
 }
 
 /// Writes one line to standard output.
@@ -28,7 +30,8 @@ pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
 /// One object as a line of JSON, with its newline.
 pub(crate) fn to_json(value: &impl Serialize) -> String {
     // Structs with text and numbers always serialize.
-    let mut text = serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\":{:?}}}", error.to_string()));
+    let mut text =
+        serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\":{:?}}}", error.to_string()));
     text.push('\n');
     text
 }
@@ -46,9 +49,7 @@ impl Serialize for Bytes<'_> {
         }
         match std::str::from_utf8(self.0) {
             Ok(text) => serializer.serialize_str(text),
-            Err(_) => {
-                Binary { base64: base64::engine::general_purpose::STANDARD.encode(self.0) }.serialize(serializer)
-            }
+            Err(_) => Binary { base64: base64::engine::general_purpose::STANDARD.encode(self.0) }.serialize(serializer),
         }
     }
 }
@@ -161,10 +162,6 @@ impl Table {
         self.rows.push(cells);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
     pub(crate) fn render(&self, style: Style) -> String {
         let width_of = |column: usize, heading: &str| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.text.chars().count());
@@ -221,9 +218,8 @@ mod tests {
 
     #[test]
     fn durations_read_like_speech() {
-        let said: Vec<String> = [450, 2500, 200_000, 18_120_000, 273_600_000]
-            .map(|ms| ago(Duration::from_millis(ms)))
-            .into();
+        let said: Vec<String> =
+            [450, 2500, 200_000, 18_120_000, 273_600_000].map(|ms| ago(Duration::from_millis(ms))).into();
         assert_eq!(said, ["450ms", "2.5s", "3m 20s", "5h 2m", "3d 4h"]);
     }
 }

@@ -198,7 +198,8 @@ impl Tally {
             return output::json(&Summary { sent: self.sent, failed: self.failed, by_broker: &self.by_broker });
         }
         let plural = if self.sent == 1 { "" } else { "s" };
-        let places: Vec<String> = self.by_broker.iter().map(|(address, count)| format!("{count} to {address}")).collect();
+        let places: Vec<String> =
+            self.by_broker.iter().map(|(address, count)| format!("{count} to {address}")).collect();
         let colon = if places.is_empty() { "" } else { ": " };
         output::line(&format!("sent {} message{plural}{colon}{}", self.sent, places.join(", ")))
     }

@@ -75,7 +75,11 @@ fn everything_about_a_message_is_told() {
 
     let exec = "env | grep ^FLOTA_ | sort";
     let mut command = crate::support::flota(&["consume", "t", "-g", "two", "--max", "1", "--exec", exec]);
-    command.env("FLOTA_BROKERS", redis.address()).env("FLOTA_PASSWORD", "").env("FLOTA_HEADER_OLD", "x").env("FLOTA_FENCE", "x");
+    command
+        .env("FLOTA_BROKERS", redis.address())
+        .env("FLOTA_PASSWORD", "")
+        .env("FLOTA_HEADER_OLD", "x")
+        .env("FLOTA_FENCE", "x");
     let output = command.stdin(std::process::Stdio::null()).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let variables: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once('=')).collect();

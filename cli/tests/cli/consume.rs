@@ -93,7 +93,8 @@ fn what_a_killed_consumer_held_is_taken_over_when_it_is_due_and_not_before() {
     let redis = Redis::start();
     let after = Duration::from_secs(3);
     send_lines(&redis, "t", 30);
-    let first = consumer(&redis, "t", &["--in-flight", "12", "--claim-after", "3", "--exec", UNTIL_ITS_CONSUMER_IS_GONE]);
+    let first =
+        consumer(&redis, "t", &["--in-flight", "12", "--claim-after", "3", "--exec", UNTIL_ITS_CONSUMER_IS_GONE]);
     let held = eventually(|| redis.pending("t", "g"), |pending| *pending >= 10);
     let second = consumer(&redis, "t", &["--claim-after", "3", "--json"]);
     let rest = 30 - held;

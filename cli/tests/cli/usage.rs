@@ -47,7 +47,8 @@ fn help_and_completion_are_no_errors() {
 
 #[test]
 fn a_reader_that_leaves_ends_it_quietly() {
-    let mut child = flota(&["decode"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        flota(&["decode"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"hello\n").unwrap();
     let output = child.wait_with_output().unwrap();

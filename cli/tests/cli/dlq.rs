@@ -100,9 +100,11 @@ fn topics_are_counted_per_broker_and_in_total() {
     let topics = |more: &[&str]| run(&[&["topics"], more, &both[..]].concat(), b"").succeeded();
     assert_eq!(topics(&["--json"]).text(), "");
 
-    run(&[&["send", "t", "--partitions", "2"], &both[..]].concat(), "x\n".repeat(40).as_bytes()).succeeded();
-    run(&[&["send", "other", "x"], &both[..]].concat(), b"").succeeded();
-    run(&[&["consume", "t", "-g", "g", "--max", "10"], &both[..]].concat(), b"").succeeded();
+    for address in &addresses {
+        run(&at(address, &["send", "t", "--partitions", "2"]), "x\n".repeat(20).as_bytes()).succeeded();
+        run(&at(address, &["consume", "t", "-g", "g", "--max", "5"]), b"").succeeded();
+    }
+    run(&at(&addresses[0], &["send", "other", "x"]), b"").succeeded();
     let all = topics(&["--json"]).json();
     assert_eq!(all.iter().map(|topic| topic["topic"].as_str().unwrap()).collect::<Vec<_>>(), ["other", "t"]);
     let one = &topics(&["t", "--json"]).json()[0];

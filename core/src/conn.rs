@@ -269,7 +269,7 @@ mod tests {
     }
 
     fn pong() -> Reply {
-        Reply::Status(Short::from("PONG"))
+        Reply::Status(Short::new(b"PONG"))
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod conversation;
+#[cfg(test)]
+mod watched;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

@@ -65,7 +65,62 @@ macro_rules! conversations {
 }
 
 conversations! {
+    backlog_full
+    backoff
+    calls
+    claims
+    cold_start
+    dead_letters
+    deadlines
+    departed_and_closed
+    down_up
+    drain
+    drain_retry
+    fate
+    fate_of_given_up
     handshake
+    handshake_old_server
+    handshake_refused
+    lost_claim
+    lost_read
+    lost_read_and_commands
+    memory_full
+    memory_probe_lost
+    misshapen
+    new_guid
+    new_guid_while_refusing
+    no_patience
+    nogroup
+    nogroup_after_flush
+    noscript
+    old_guid
+    other_data
+    overdue
+    partitions
+    pipeline_full
+    poison
+    read_deadline
+    readonly
+    reap
+    recovery_refused
+    refused_reads
+    refusing
+    renewal
+    retry
+    retry_orphan
+    round_robin
+    scarce
+    shutdown
+    shutdown_unanswered
+    shutdown_with_work
+    stop_after_grace
+    stop_unanswered
+    stop_unconnected
+    stop_within_grace
+    subscribe
+    suspects
+    suspects_of_its_own
+    unblocked
 }
 
 fn directory() -> PathBuf {
@@ -349,7 +404,7 @@ impl Runner {
         let fact = |wanted: &str| facts.split_whitespace().find_map(|fact| fact.strip_prefix(wanted)?.strip_prefix('='));
         let mut rest = self.watched().connected(conn);
         loop {
-            let wire = self.watched().wires.get(&conn).expect("the connection is still there");
+            let Some(wire) = self.watched().wires.get(&conn) else { break };
             let Some(command) = wire.unanswered.front() else { break };
             let reply = match command {
                 Command::Hello(_) => "{server redis proto :3}".into(),
@@ -506,6 +561,7 @@ impl Runner {
     fn show_broker(&mut self, event: &BrokerEvent) -> String {
         let change = match &event.change {
             BrokerChange::Announced => format!("announced {}", event.address),
+            BrokerChange::Unready(why) if why.detail.is_empty() => format!("unready {}", why.reason),
             BrokerChange::Unready(why) => format!("unready {}: {}", why.reason, why.detail),
             other => format!("{other:?}").to_lowercase(),
         };

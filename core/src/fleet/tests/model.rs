@@ -172,7 +172,7 @@ pub(super) fn check(world: &World) {
                 }
             }
         }
-        if let Some(run) = &member.run {
+        if let Some(run) = &member.rest.run {
             runs += 1;
             assert_eq!(fleet.index.by_run(run, &fleet.members), Some(broker));
         }

@@ -147,11 +147,6 @@ impl Member {
         self.rest.shown
     }
 
-    /// Other addresses at which it may be reached.
-    pub(crate) fn alternatives(&self) -> impl Iterator<Item = &Endpoint> {
-        self.alternatives.iter().map(|place| &place.address)
-    }
-
     /// Configured, so it never expires.
     pub(crate) fn is_static(&self) -> bool {
         self.places().any(|place| place.configured)
@@ -162,28 +157,14 @@ impl Member {
         self.state != State::Present
     }
 
-    pub(crate) fn is_ready(&self) -> bool {
-        self.ready
-    }
-
     /// Why it was last not ready; none when it is, and before its first attempt has failed.
     pub(crate) fn unready(&self) -> Option<&Unready> {
         self.rest.unready.as_ref()
     }
 
-    /// The run id of the process that was last ready at its address.
-    pub(crate) fn run_id(&self) -> Option<&str> {
-        self.rest.run.as_deref()
-    }
-
     /// Since when it has been a member.
     pub(crate) fn joined(&self) -> Mono {
         self.rest.joined
-    }
-
-    /// When it was last announced; when it joined, for one that nobody announces.
-    pub(crate) fn last_up(&self) -> Mono {
-        self.last_up
     }
 
     /// How often it has been announced.

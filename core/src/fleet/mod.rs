@@ -250,6 +250,7 @@ impl Fleet {
         tell(broker, &member, BrokerChange::Forgotten, cx);
     }
 
+    #[cfg(test)]
     pub(crate) fn member(&self, broker: BrokerId) -> Option<&Member> {
         self.members.get(broker)
     }
@@ -265,6 +266,7 @@ impl Fleet {
     }
 
     /// Whether a member has departed; `false` for one that is not known.
+    #[cfg(test)]
     pub(crate) fn is_leaving(&self, broker: BrokerId) -> bool {
         self.members.get(broker).is_some_and(Member::is_leaving)
     }

@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::reader::Reader;
 use super::{Answer, Consumer, Consumers, Held};
 use crate::command::{Arg, By, Command, Eval};
 use crate::effect::{Cx, Effect};
@@ -45,6 +46,14 @@ impl Consumers {
         }
     }
 
+    /// The time for last words is over, everywhere.
+    pub(crate) fn abandon(&mut self, cx: &mut Cx<'_>) {
+        let all: Vec<SubId> = self.subs.keys().collect();
+        for sub in all {
+            self.remove(sub, cx);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.subs.is_empty()
     }
@@ -68,6 +77,10 @@ impl Consumers {
         let left: Vec<DeliveryId> = self.hand.iter().filter(|(_, held)| held.sub == sub).map(|(id, _)| id).collect();
         for delivery in left {
             self.hand.remove(delivery);
+        }
+        for delivery in consumer.readers.iter().flat_map(Reader::untold) {
+            let result = crate::op::Settled::Lost("the subscription ended first".into());
+            cx.event(Event::Settled { delivery, result });
         }
         let timers = &consumer.timers;
         for slot in [timers.renew, timers.claim, timers.handler, timers.agenda, timers.stop] {

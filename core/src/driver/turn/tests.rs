@@ -15,9 +15,9 @@ use super::{Driver, Pace, Setup};
 use crate::config::{Config, Discovery};
 use crate::driver::client::{Client, Error, Stopped};
 use crate::driver::fake::{Wakes, Wire, World};
-use crate::driver::message::{Completion, FleetEvent, Message as Inner};
+use crate::driver::message::{Completion, FleetEvent, Message as Said};
 use crate::engine::Incarnation;
-use crate::op::{Op, OpError, Outcome, Policy, Send, Sub};
+use crate::op::{Op, OpError, Outcome, Policy, Send, Settled, Sub, Verdict};
 use crate::rng::Seed;
 use crate::topic::{Message, TopicSpec};
 
@@ -27,6 +27,8 @@ struct Bench {
     world: World,
     wakes: Arc<Wakes>,
     waker: Waker,
+    /// Ids of entries that the next read finds. Reads that find none stay unanswered.
+    entries: Vec<&'static str>,
 }
 
 fn bench(config: Config) -> (Bench, Client) {
@@ -42,7 +44,7 @@ fn bench(config: Config) -> (Bench, Client) {
     };
     let (driver, client) = Driver::new(setup).unwrap();
     let (wakes, waker) = Wakes::new();
-    (Bench { driver, world, wakes, waker }, client)
+    (Bench { driver, world, wakes, waker, entries: Vec::new() }, client)
 }
 
 /// One broker, ready for messages.
@@ -66,7 +68,7 @@ impl Bench {
             if self.turn().is_ready() {
                 return;
             }
-            self.world.wires().iter().for_each(serve);
+            self.world.wires().iter().for_each(|wire| serve(wire, &mut self.entries));
             if self.wakes.take() == 0 {
                 return;
             }
@@ -79,14 +81,27 @@ impl Bench {
     }
 }
 
-fn serve(wire: &Wire) {
+fn serve(wire: &Wire, entries: &mut Vec<&'static str>) {
     for command in wire.commands() {
-        let said = answer(&wire.ends().to, &command);
+        let said = match command[0].as_str() {
+            "XREADGROUP" if entries.is_empty() => continue,
+            "XREADGROUP" => found(&command, &core::mem::take(entries)),
+            _ => answer(&wire.ends().to, &command),
+        };
         wire.say(said);
     }
 }
 
-/// What a server that has no scripts would say.
+fn found(command: &[String], entries: &[&str]) -> String {
+    let key = command.iter().skip_while(|word| *word != "STREAMS").nth(1).unwrap();
+    let mut said = format!("%1\r\n+{key}\r\n*{}\r\n", entries.len());
+    for id in entries {
+        said += &format!("*2\r\n$3\r\n{id}\r\n*2\r\n$7\r\npayload\r\n$4\r\nbody\r\n");
+    }
+    said
+}
+
+/// What a server says to what does not block.
 fn answer(server: &str, command: &[String]) -> String {
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
     match command[0].as_str() {
@@ -97,7 +112,10 @@ fn answer(server: &str, command: &[String]) -> String {
         "TIME" => "*2\r\n+1\r\n+0\r\n".into(),
         "PING" => "+PONG\r\n".into(),
         "XADD" => bulk("1-1"),
-        "EVAL" | "EVALSHA" => "-ERR no scripts here\r\n".into(),
+        "EVALSHA" => "-NOSCRIPT no\r\n".into(),
+        "EVAL" if command[1].contains("HGETALL") => "*3\r\n:1\r\n:1\r\n*0\r\n".into(),
+        "EVAL" | "XACK" => ":1\r\n".into(),
+        "XINFO" => "*0\r\n".into(),
         _ => "+OK\r\n".into(),
     }
 }
@@ -333,7 +351,7 @@ fn without_handles_the_driver_ends_by_itself() {
         if bench.turn().is_ready() {
             return;
         }
-        bench.world.wires().iter().for_each(serve);
+        bench.world.wires().iter().for_each(|wire| serve(wire, &mut bench.entries));
         if bench.wakes.take() == 0 {
             bench.world.pass_to_the_alarm();
         }
@@ -341,13 +359,84 @@ fn without_handles_the_driver_ends_by_itself() {
     panic!("it goes on");
 }
 
+/// What was done to entries, in order of its arrival: the command's name, or the script's that gives back.
+fn settled(wire: &Wire) -> Vec<String> {
+    let ends = wire.ends();
+    let all = String::from_utf8_lossy(&ends.written.concat()).into_owned();
+    let mut found: Vec<(usize, String)> = Vec::new();
+    for (what, mark) in [("ack", "XACK"), ("release", "'XCLAIM', KEYS[1], ARGV[1], '@free'")] {
+        found.extend(all.match_indices(mark).map(|(at, _)| (at, what.into())));
+    }
+    found.sort();
+    found.into_iter().map(|(_, what)| what).collect()
+}
+
+#[test]
+fn what_was_not_taken_is_given_back_when_a_subscription_ends() {
+    let (mut bench, client) = ready();
+    let command_wire = bench.wire();
+    bench.entries = ["1-1", "1-2", "1-3"].into();
+    let mut fed = Box::pin(client.feed(Sub::new(TopicSpec::new("t", 1).unwrap(), "g")));
+    assert!(poll(&mut fed).is_pending());
+    bench.settle();
+    let Poll::Ready(Ok(feed)) = poll(&mut fed) else { panic!("not subscribed") };
+    let mut cx = Context::from_waker(Waker::noop());
+    let Poll::Ready(Some(delivery)) = feed.queue().poll_next(&mut cx) else { panic!("nothing delivered") };
+    assert_eq!(delivery.entry().seq, 1);
+
+    let settle = |ticket| Said::Settle { delivery: delivery.delivery, verdict: Verdict::Done, ticket: Some(ticket) };
+    let mut receipt = client.inbox().push_with_ticket(settle);
+    assert!(poll(&mut receipt).is_pending());
+    bench.settle();
+    assert!(matches!(poll(&mut receipt), Poll::Ready(Ok(Completion::Settled(Settled::Ok)))));
+    let mut again = client.inbox().push_with_ticket(settle);
+    bench.settle();
+    assert!(matches!(poll(&mut again), Poll::Ready(Ok(Completion::Settled(Settled::Fenced)))), "it is settled already");
+
+    let queue = Arc::clone(feed.queue());
+    let mut stopped = Box::pin(feed.stop(Duration::from_secs(1)));
+    assert!(poll(&mut stopped).is_pending());
+    for _ in 0..10 {
+        bench.settle();
+        if poll(&mut stopped) == Poll::Ready(Ok(())) {
+            assert_eq!(settled(&command_wire), ["ack", "release"]);
+            assert!(matches!(queue.poll_next(&mut cx), Poll::Ready(None)));
+            return;
+        }
+        bench.world.pass_to_the_alarm();
+    }
+    panic!("the subscription does not end");
+}
+
+#[test]
+fn verdicts_whose_receipts_were_dropped_share_an_acknowledgement() {
+    let (mut bench, client) = ready();
+    let wire = bench.wire();
+    bench.entries = ["1-1", "1-2", "1-3"].into();
+    let mut joining = Box::pin(client.topic("t").group("g").subscribe());
+    assert!(joining.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    bench.settle();
+    let Poll::Ready(Ok(mut jobs)) = poll(&mut joining) else { panic!("not subscribed") };
+    let mut next = || match poll(&mut pin!(jobs.next())) {
+        Poll::Ready(Some(job)) => job,
+        other => panic!("{other:?}"),
+    };
+    let (one, two, three) = (next(), next(), next());
+    drop(one.done());
+    let mut receipt = two.done();
+    drop(three.done());
+    bench.settle();
+    assert_eq!(settled(&wire), ["ack", "ack"], "one for two, one for who waits for it");
+    assert_eq!(poll(&mut receipt), Poll::Ready(Ok(Settled::Ok)));
+}
+
 #[test]
 fn a_timer_is_answered_when_its_time_is_over() {
     let (mut bench, client) = ready();
     let late = Duration::from_millis(700);
-    let mut late = client.inbox().push_with_ticket(|ticket| Inner::WakeAt { after: late, ticket });
+    let mut late = client.inbox().push_with_ticket(|ticket| Said::WakeAt { after: late, ticket });
     let soon = Duration::from_millis(300);
-    let mut soon = client.inbox().push_with_ticket(|ticket| Inner::WakeAt { after: soon, ticket });
+    let mut soon = client.inbox().push_with_ticket(|ticket| Said::WakeAt { after: soon, ticket });
     bench.settle();
     bench.world.pass(Duration::from_millis(299));
     bench.settle();

@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod conversation;
+#[cfg(test)]
+mod watched;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -338,17 +340,29 @@ impl Engine {
     fn with<T>(&mut self, now: Now, input: impl FnOnce(&mut Self, Now) -> T) -> T {
         let now = self.clamp(now);
         self.now = now;
+        if self.life == Life::Stopped {
+            // The machines refuse what an application asks for; whatever else they say is for nobody.
+            let said = self.out.len();
+            let result = input(self, now);
+            self.out.truncate(said);
+            self.effects.clear();
+            return result;
+        }
         self.unflushed = true;
         let result = input(self, now);
         self.route();
-        while let Some((_, timer)) = self.timers.pop_due(now.mono) {
-            self.on_timer(timer);
-            self.route();
-        }
+        self.fire_due();
         if let Life::Stopping(_) = self.life {
             self.finish_if_idle();
         }
         result
+    }
+
+    fn fire_due(&mut self) {
+        while let Some((_, timer)) = self.timers.pop_due(self.now.mono) {
+            self.on_timer(timer);
+            self.route();
+        }
     }
 
     /// A monotonic clock that goes back is held where it was, and counted.
@@ -363,9 +377,12 @@ impl Engine {
     /// Decides what a burst of inputs has made possible: placements, then acknowledgements, claims and reads.
     fn flush(&mut self) {
         while let Some((op, key)) = self.producer.next_waiting() {
-            let Some(broker) = self.placement.pick(key) else {
+            let (placement, mut cx) = self.lend_placement();
+            let Some(broker) = placement.pick(key, &mut cx) else {
                 let (producer, mut cx) = self.lend_producer();
                 producer.wait(&mut cx);
+                // Some may have no time to wait at all.
+                self.fire_due();
                 break;
             };
             let (producer, mut cx) = self.lend_producer();
@@ -392,13 +409,21 @@ impl Engine {
         if self.life == Life::Stopped {
             return;
         }
-        let (producer, mut cx) = self.lend_producer();
-        producer.abandon(&mut cx);
         let all: alloc::vec::Vec<BrokerId> = self.fleet.iter().map(|(id, _)| id).collect();
         for broker in all {
             let (links, mut cx) = self.lend_links();
             links.close(broker, &mut cx);
         }
+        // Only the operations on the way still matter: what was sent may have happened.
+        while let Some(effect) = self.effects.pop_front() {
+            if let Effect::Orphan { broker, route: route @ Route::Op(_), sent } = effect {
+                self.on_orphan(broker, route, sent);
+            }
+        }
+        let (producer, mut cx) = self.lend_producer();
+        producer.abandon(&mut cx);
+        let (consumers, mut cx) = self.lend_consumers();
+        consumers.abandon(&mut cx);
         self.effects.clear();
         self.life = Life::Stopped;
         self.out.push_back(Output::Event(Event::Stopped));
@@ -520,7 +545,7 @@ impl Engine {
                 let (placement, mut cx) = self.lend_placement();
                 placement.on_memory(broker, full, &mut cx);
             }
-            Effect::ReaderReady { sub, broker, .. } => {
+            Effect::ReaderReady { sub, broker } => {
                 let (consumers, mut cx) = self.lend_consumers();
                 consumers.on_reader_ready(sub, broker, &mut cx);
             }
@@ -608,11 +633,10 @@ impl Engine {
     fn on_answer(&mut self, broker: BrokerId, route: Route, reply: Reply) {
         match route {
             Route::Op(op) => {
-                let full = self.placement.is_memory_full(broker) && !matches!(reply, Reply::Error(_));
                 let (producer, mut cx) = self.lend_producer();
-                producer.on_reply(op, broker, reply, &mut cx);
-                if full {
-                    cx.effect(Effect::Memory(broker, false));
+                let stored = producer.on_reply(op, broker, reply, &mut cx);
+                if stored && self.placement.is_memory_full(broker) {
+                    self.effects.push_back(Effect::Memory(broker, false));
                 }
             }
             Route::Register(topic) => {

@@ -1,6 +1,5 @@
 //! Which brokers may be sent to: ready, present, with room on the lane and in memory.
 
-
 use crate::effect::{Cx, Timer};
 use crate::id::{BrokerId, Table};
 use crate::router::Router;
@@ -103,7 +102,7 @@ impl Placement {
     }
 
     /// The broker for the next message: in turn, or the key's home.
-    pub(crate) fn pick(&mut self, key: Option<u64>) -> Option<BrokerId> {
+    pub(crate) fn pick(&mut self, key: Option<u64>, cx: &mut Cx<'_>) -> Option<BrokerId> {
         let broker = match key {
             None => self.router.pick(),
             Some(hash) => {
@@ -114,10 +113,14 @@ impl Placement {
                 })
             }
         }?;
-        // A probe is a single message: until its answer, the broker stays out.
+        // A probe is a single message: until its answer, the broker stays out. The next probe does not wait for that
+        // answer, which may never come.
         self.change(broker, |standing| {
             if standing.memory == Memory::Probe {
                 standing.memory = Memory::Full;
+                if let Some(slot) = standing.timer {
+                    cx.timers.arm(slot, cx.now.mono + cx.config.timing.oom_probe);
+                }
             }
         });
         Some(broker)

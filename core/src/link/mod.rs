@@ -73,6 +73,16 @@ struct Reader {
     timer: TimerSlot,
 }
 
+impl Link {
+    /// Arms the timer for the next poll or the end of an identity question, whichever is first.
+    fn wait(&self, poll: Option<Mono>, cx: &mut Cx<'_>) {
+        match poll.into_iter().chain(self.asked).min() {
+            Some(at) => cx.timers.arm(self.timer, at),
+            None => cx.timers.disarm(self.timer),
+        };
+    }
+}
+
 impl Links {
     pub(crate) fn new(seed: Seed, client_name: Arc<str>) -> Self {
         Self { conns: Slab::new(), links: Table::default(), rng: Rng::new(seed, Purpose::Backoff), client_name }
@@ -210,14 +220,6 @@ impl Links {
         }
     }
 
-    /// Gives the answers that an owner no longer wants to nobody.
-    pub(crate) fn discard(&mut self, broker: BrokerId, unwanted: impl Fn(Route) -> bool) {
-        let Some(link) = self.links.get(broker) else { return };
-        if let Some(conn) = link.command.and_then(|conn| self.conns.get_mut(conn)) {
-            conn.discard(unwanted);
-        }
-    }
-
     // ---- what sockets report ----
 
     pub(crate) fn on_connected(&mut self, id: ConnId, cx: &mut Cx<'_>) {
@@ -310,10 +312,10 @@ impl Links {
                 self.identity_answer(broker, false, cx);
             }
             (State::Refusing, Some(conn)) => {
-                cx.timers.arm(link.timer, cx.now.mono + POLL);
+                link.wait(Some(cx.now.mono + POLL), cx);
                 self.emit(conn, Command::Ping, Route::Own(Own::Ping), cx);
             }
-            (State::Ready | State::Refusing, _) => {}
+            (State::Ready | State::Refusing, _) => link.wait(None, cx),
         }
     }
 
@@ -445,7 +447,7 @@ impl Links {
         let Some(link) = self.links.get_mut(broker) else { return };
         if link.state == State::Ready {
             link.state = State::Refusing;
-            cx.timers.arm(link.timer, cx.now.mono + POLL);
+            link.wait(Some(cx.now.mono + POLL), cx);
             cx.effect(Effect::Unready(broker, Unready { reason, detail }));
         }
     }

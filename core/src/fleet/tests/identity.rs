@@ -109,7 +109,10 @@ fn configured_addresses_of_one_process_stay_configured() {
     world.effects();
     world.unready(A, UnreadyReason::Refused);
     world.pass_ms(3_000);
-    assert_eq!((world.effects().as_str(), world.members().as_str()), ("Moved(b0.0)", "B@- (alternative 10.0.4.12:6379)"));
+    assert_eq!(
+        (world.effects().as_str(), world.members().as_str()),
+        ("Moved(b0.0)", "B@- (alternative 10.0.4.12:6379)")
+    );
 }
 
 #[test]

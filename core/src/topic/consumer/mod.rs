@@ -132,6 +132,9 @@ struct Held {
     started: bool,
 }
 
+/// What an application may ask for at the shortest: a period of nothing would never let an input end.
+const LEAST_PERIOD: Duration = Duration::from_millis(10);
+
 impl Consumers {
     pub(crate) fn new(seed: Seed, name: Arc<str>) -> Self {
         Self {
@@ -161,6 +164,9 @@ impl Consumers {
         if let Some(why) = why {
             return Err(Rejected { why, given: spec });
         }
+        let claim_idle = spec.claim_idle.max(LEAST_PERIOD);
+        let claim_period = spec.claim_period.max(LEAST_PERIOD);
+        let spec = Sub { claim_idle, claim_period, ..spec };
         self.subscriptions += 1;
         let name = alloc::format!("{}.{}", self.name, self.subscriptions).into();
         let id = self.subs.insert_with(|id| Consumer::new(id, spec, name, cx));

@@ -45,6 +45,14 @@ impl Consumers {
         }
     }
 
+    /// The time for last words is over, everywhere.
+    pub(crate) fn abandon(&mut self, cx: &mut Cx<'_>) {
+        let all: Vec<SubId> = self.subs.keys().collect();
+        for sub in all {
+            self.remove(sub, cx);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.subs.is_empty()
     }

@@ -413,7 +413,8 @@ fn verdicts_whose_receipts_were_dropped_share_an_acknowledgement() {
     let (mut bench, client) = ready();
     let wire = bench.wire();
     bench.entries = ["1-1", "1-2", "1-3"].into();
-    let mut joining = Box::pin(client.topic("t").group("g").subscribe());
+    let group = client.topic("t").group("g");
+    let mut joining = Box::pin(group.subscribe());
     assert!(joining.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     bench.settle();
     let Poll::Ready(Ok(mut jobs)) = poll(&mut joining) else { panic!("not subscribed") };

@@ -596,7 +596,8 @@ impl Engine {
         let (placement, mut cx) = self.lend_placement();
         placement.forget(broker, &mut cx);
         self.producer.forget(broker);
-        self.consumers.forget(broker);
+        let (consumers, mut cx) = self.lend_consumers();
+        consumers.forget(broker, &mut cx);
         let (fleet, mut cx) = self.lend_fleet();
         fleet.forget(broker, &mut cx);
     }
@@ -608,6 +609,11 @@ impl Engine {
         let store = if facts.store.is_empty() { facts.run_id.clone() } else { facts.store };
         let (fleet, mut cx) = self.lend_fleet();
         if !fleet.on_ready(broker, &facts.run_id, &mut cx) {
+            return;
+        }
+        // A second address of the same process is given up before this one is used: its readers must move, not double.
+        self.route();
+        if !self.links.is_ready(broker) {
             return;
         }
         self.placement.on_ready(broker, &store);

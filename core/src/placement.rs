@@ -96,11 +96,6 @@ impl Placement {
         }
     }
 
-    /// Whether no broker can take a message.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.router.is_empty()
-    }
-
     /// The broker for the next message: in turn, or the key's home.
     pub(crate) fn pick(&mut self, key: Option<u64>, cx: &mut Cx<'_>) -> Option<BrokerId> {
         let broker = match key {

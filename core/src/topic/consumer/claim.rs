@@ -45,8 +45,8 @@ impl super::reader::Reader {
     }
 
     fn enqueue(&mut self, job: Job) {
-        let same = |other: &Job| other.stream == job.stream && other.from == job.from;
-        if !self.jobs.iter().any(same) && !self.claiming.as_ref().is_some_and(same) {
+        // A claim under way does not count: what is due since it ran would be missed.
+        if !self.jobs.iter().any(|other| other.stream == job.stream && other.from == job.from) {
             self.jobs.push_back(job);
         }
     }
@@ -65,14 +65,22 @@ impl Consumer {
         if !reader.is_live() || reader.surveys > 0 || self.stop.is_some() {
             return;
         }
-        reader.surveys = u32::try_from(reader.keys.len()).unwrap_or(u32::MAX);
-        let keys = reader.keys.clone();
-        for (key, stream) in keys.into_iter().zip(0u16..) {
+        let good: Vec<_> = reader.keys.iter().cloned().zip(0u16..).zip(&reader.bad).filter(|(_, bad)| !**bad).collect();
+        let good: Vec<_> = good.into_iter().map(|(one, _)| one).collect();
+        reader.surveys = u32::try_from(good.len()).unwrap_or(u32::MAX);
+        for (key, stream) in good {
             self.command(at, Command::Consumers(key, self.spec.group.clone()), Answer::Survey(stream), cx);
         }
     }
 
-    pub(super) fn on_survey(&mut self, at: u32, stream: u16, reply: &Reply, cx: &mut Cx<'_>) {
+    pub(super) fn on_survey(
+        &mut self,
+        at: u32,
+        stream: u16,
+        reply: &Reply,
+        hand: &Slab<DeliveryId, Held>,
+        cx: &mut Cx<'_>,
+    ) {
         let claim_idle_ms = u64::try_from(self.spec.claim_idle.as_millis()).unwrap_or(u64::MAX);
         let own = self.name.clone();
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
@@ -84,9 +92,12 @@ impl Consumer {
             return;
         }
         let mut reap = false;
+        let (mut elsewhere, mut own_pending) = (0, 0);
         for consumer in reply.view().items().into_iter().flatten() {
             let Some((name, pending, idle_ms)) = read_consumer(consumer) else { continue };
             let pseudo = name == FREE || name == RETRY;
+            let count = u64::try_from(pending).unwrap_or(0);
+            *(if name == &*own { &mut own_pending } else { &mut elsewhere }) += count;
             reap |= pending == 0 && !pseudo && name != &*own && idle_ms >= REAP_AFTER_MS;
             if pending == 0 || name == &*own {
                 continue;
@@ -100,9 +111,33 @@ impl Consumer {
             };
             reader.enqueue(Job { stream, from: name.into(), min_idle_ms, cursor: "-".into(), reserved: 0 });
         }
+        if let Some(known) = reader.elsewhere.get_mut(stream as usize) {
+            *known = elsewhere;
+        }
         if reap {
             self.reap(at, stream, cx);
         }
+        self.explain(at, stream, own_pending, hand, cx);
+    }
+
+    /// Compares what is pending under this name with what is known of. A difference that no read under way explains, or
+    /// that stands still over two surveys, is entries that nobody holds: they are claimed back.
+    fn explain(&mut self, at: u32, stream: u16, pending: u64, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        let in_hand = hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream);
+        let in_hand = in_hand.count() as u64;
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        let excess = pending.saturating_sub(in_hand).saturating_sub(reader.unsettled(stream).len() as u64);
+        let under_way = u64::from(reader.read.map_or(0, |read| read.reserved))
+            + u64::from(reader.claiming.as_ref().map_or(0, |job| job.reserved));
+        let now = (excess, reader.delivered);
+        let stands = excess > 0 && reader.unexplained == now;
+        reader.unexplained = now;
+        if excess <= under_way && !stands {
+            return;
+        }
+        reader.lost = true;
+        reader.wake(self.id, cx);
+        self.claim_own(at);
     }
 
     fn reap(&self, at: u32, stream: u16, cx: &mut Cx<'_>) {
@@ -134,22 +169,29 @@ impl Consumer {
     pub(super) fn claim_own(&mut self, at: u32) {
         let name = self.name.clone();
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        for stream in 0..u16::try_from(reader.keys.len()).unwrap_or(u16::MAX) {
+        let streams = u16::try_from(reader.keys.len()).unwrap_or(u16::MAX);
+        for stream in (0..streams).filter(|stream| reader.bad.get(*stream as usize) == Some(&false)).collect::<Vec<_>>() {
             reader.enqueue(Job { stream, from: name.clone(), min_idle_ms: 0, cursor: "-".into(), reserved: 0 });
         }
     }
 
     pub(super) fn flush_claims(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
-        let page = PAGE.min(self.free());
+        let free = self.free();
         let allowed = SUSPECTS.saturating_sub(self.suspects);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if !reader.is_live() || reader.claiming.is_some() || self.stop.is_some() || page == 0 {
+        if !reader.is_live() || reader.claiming.is_some() || self.stop.is_some() {
             return;
         }
-        // One's own entries wait for verdicts that are on their way: claimed before those arrive, they would run twice.
-        let settled = reader.is_settled();
+        // One's own entries are claimed while no read is out: what that read brings would be claimed as well.
+        let reading = reader.read.is_some_and(|read| read.what == Answer::Read);
         let own = self.name.clone();
-        let Some(next) = reader.jobs.iter().position(|job| settled || job.from != own) else { return };
+        let Some(next) = reader.jobs.iter().position(|job| !reading || job.from != own) else { return };
+        // Half of what is free, so that claims and new entries take turns.
+        let page = PAGE.min(reader.most).min(if reader.lost { free } else { free.div_ceil(2) });
+        if page == 0 {
+            // The credit may lie with a read that waits for entries which never come.
+            return self.wake_reads(cx);
+        }
         let Some(mut job) = reader.jobs.remove(next) else { return };
         let Some(source) = reader.key(job.stream).cloned() else { return };
         job.reserved = page;
@@ -167,12 +209,15 @@ impl Consumer {
             page.into(),
             self.spec.max_deliveries.into(),
             SUSPECT_FROM.into(),
-            allowed.into(),
+            // What a handler gave back has killed nobody.
+            if &*job.from == RETRY { page } else { allowed }.into(),
             "".into()
         ];
         if job.from == own {
             let in_hand = hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == job.stream);
             args.extend(in_hand.map(|(_, held)| Arg::Id(held.entry)));
+            // Verdicts that are on their way.
+            args.extend(reader.unsettled(job.stream).into_iter().map(Arg::Id));
         }
         reader.claiming = Some(job);
         let eval = Eval { script: Script::Claim, keys, args };
@@ -197,11 +242,13 @@ impl Consumer {
         if builder.claimed(*got).is_ok() {
             let entries = builder.finish();
             cx.stats.claimed += entries.len() as u64;
-            self.deliver(at, entries, Some(job.stream), hand, cx);
+            let kills = &*job.from != RETRY;
+            self.deliver(at, entries, Some((job.stream, kills)), hand, cx);
         } else {
             cx.stats.misshapen += 1;
         }
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        reader.most = reader.most.saturating_mul(2).min(super::credit::MOST);
         match cursor.as_str() {
             Some(next) if !next.is_empty() => {
                 reader.jobs.push_front(Job { cursor: next.into(), reserved: 0, ..job });
@@ -227,7 +274,13 @@ impl Consumer {
         }
     }
 
-    fn take_claim(&mut self, at: u32) -> Option<Job> {
+    /// Ends blocked reads, so that the credit they reserve can be dealt anew.
+    fn wake_reads(&mut self, cx: &mut Cx<'_>) {
+        let sub = self.id;
+        self.readers.iter_mut().for_each(|reader| reader.wake(sub, cx));
+    }
+
+    pub(super) fn take_claim(&mut self, at: u32) -> Option<Job> {
         let job = self.readers.get_mut(at as usize)?.claiming.take()?;
         self.reserved = self.reserved.saturating_sub(job.reserved);
         Some(job)
@@ -235,9 +288,11 @@ impl Consumer {
 
     /// The answer is lost, and with it perhaps entries that are pending under this name now.
     pub(super) fn on_claim_orphan(&mut self, at: u32) {
-        self.take_claim(at);
+        let asked = self.take_claim(at);
         if let Some(reader) = self.readers.get_mut(at as usize) {
             reader.lost = true;
+            reader.shrink(asked.map_or(1, |job| job.reserved));
+            self.claim_own(at);
         }
     }
 }

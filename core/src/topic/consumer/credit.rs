@@ -21,6 +21,9 @@ use crate::id::{DeliveryId, Slab};
 use crate::reply::{Reply, StreamId};
 use crate::script::Script;
 
+/// The most entries of one read: a reply of this many small ones is some megabytes.
+pub(super) const MOST: u32 = 16_384;
+
 /// What the last reads of a broker say about the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Appetite {
@@ -73,7 +76,7 @@ impl Consumer {
         let mut active = 0;
         let mut waiting = 0;
         for reader in self.readers.iter().filter(|reader| reader.is_live() && reader.lane) {
-            let own = streams_of(reader.keys.len());
+            let own = reader.streams();
             active += 1;
             streams += own;
             waiting += if reader.read.is_none() { own } else { 0 };
@@ -94,8 +97,8 @@ impl Consumer {
             if scarce {
                 self.ask_scarce(at, cx);
             } else {
-                let own = streams_of(reader.keys.len());
-                waiting -= own;
+                let own = reader.streams();
+                waiting = waiting.saturating_sub(own);
                 self.ask_ample(at, own, active, waiting, cx);
             }
         }
@@ -115,9 +118,10 @@ impl Consumer {
             Appetite::Curious => (free.saturating_sub(others).min(share), true),
             Appetite::Idle => (own, true),
         };
-        let count = (most / own).max(1);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let keys = reader.keys.clone();
+        let count = (most.min(reader.most) / own).max(1);
+        let keys = reader.readable();
+        self.deal_from = at as usize + 1;
         self.reserve(at, Answer::Read, count * own, blocks);
         self.read_group(at, keys, count, blocks, cx);
     }
@@ -126,16 +130,22 @@ impl Consumer {
     fn ask_scarce(&mut self, at: u32, cx: &mut Cx<'_>) {
         let free = self.free();
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let streams = u16::try_from(reader.keys.len()).unwrap_or(u16::MAX);
+        let keys = reader.readable();
+        let streams = u16::try_from(keys.len()).unwrap_or(u16::MAX);
         match &mut reader.watch {
+            // The streams have changed since.
+            Watch::Watching(tails) | Watch::Asking { tails: Some(tails), .. } if tails.len() != keys.len() => {
+                reader.watch = Watch::default();
+                self.ask_scarce(at, cx);
+            }
             Watch::Watching(tails) => {
                 let block_ms = block_ms(cx);
-                let from = reader.keys.iter().cloned().zip(tails.iter().copied()).collect();
+                let from = keys.into_iter().zip(tails.iter().copied()).collect();
                 self.reserve(at, Answer::Watch, 0, true);
                 self.read_command(at, Command::Read(Read { block_ms, from }.into()), Answer::Watch, cx);
             }
             Watch::Asking { tails: None, .. } => {
-                let eval = Eval { script: Script::Tail, keys: reader.keys.clone(), args: Vec::new() };
+                let eval = Eval { script: Script::Tail, keys, args: Vec::new() };
                 self.reserve(at, Answer::Tail, 0, false);
                 self.read_command(at, Command::Eval(eval.into(), By::Sha1), Answer::Tail, cx);
             }
@@ -145,7 +155,7 @@ impl Consumer {
                 self.ask_scarce(at, cx);
             }
             Watch::Asking { next, .. } if free > 0 => {
-                let key = reader.keys.get(*next as usize).cloned();
+                let key = keys.get(*next as usize).cloned();
                 *next = if *next + 1 >= streams { 0 } else { *next + 1 };
                 self.deal_from = at as usize + 1;
                 self.reserve(at, Answer::Read, 1, false);
@@ -158,6 +168,9 @@ impl Consumer {
     /// What an answered read says about the next one.
     pub(super) fn after_read(&mut self, at: u32, found: bool, blocked: bool) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if found {
+            reader.most = reader.most.saturating_mul(2).min(MOST);
+        }
         reader.appetite = match (found, blocked) {
             (true, _) => Appetite::Hungry,
             (false, false) => Appetite::Curious,
@@ -173,8 +186,11 @@ impl Consumer {
         }
     }
 
-    pub(super) fn on_tail(&mut self, at: u32, reply: &Reply) {
+    pub(super) fn on_tail(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         self.take_read(at);
+        if let Reply::Error(error) = reply {
+            return self.rest(at, "looking for the end of the streams (EVAL)", error, cx);
+        }
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let ids: Option<Vec<StreamId>> = reply
             .view()
@@ -182,7 +198,6 @@ impl Consumer {
             .map(|items| items.filter_map(|id| id.as_bytes().and_then(StreamId::parse)).collect());
         if let Watch::Asking { tails, clean, .. } = &mut reader.watch
             && let Some(ids) = ids
-            && ids.len() == reader.keys.len()
         {
             *clean = 0;
             *tails = Some(ids);
@@ -205,7 +220,7 @@ impl Consumer {
 
     fn reserve(&mut self, at: u32, what: Answer, reserved: u32, blocks: bool) {
         if let Some(reader) = self.readers.get_mut(at as usize) {
-            reader.read = Some(super::reader::Outstanding { what, reserved, blocks });
+            reader.read = Some(super::reader::Outstanding { what, reserved, blocks, woken: false });
             self.reserved += reserved;
         }
     }
@@ -222,8 +237,11 @@ impl Consumer {
     }
 }
 
-fn streams_of(keys: usize) -> u32 {
-    u32::try_from(keys).unwrap_or(u32::MAX)
+impl super::reader::Reader {
+    /// How many streams a read names.
+    fn streams(&self) -> u32 {
+        u32::try_from(self.bad.iter().filter(|bad| !**bad).count()).unwrap_or(u32::MAX).max(1)
+    }
 }
 
 fn block_ms(cx: &Cx<'_>) -> u32 {

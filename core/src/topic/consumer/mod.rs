@@ -39,6 +39,7 @@ pub(crate) enum Answer {
     Ack,
     Renew,
     Survey(u16),
+    Type(u16),
     Claim,
     Defer,
     Dead,
@@ -78,6 +79,8 @@ pub(crate) struct Contact {
 struct Consumer {
     id: SubId,
     spec: Sub,
+    /// When it was made: where a group that starts now starts.
+    since: Mono,
     /// Its name in the group: never reused, never shared.
     name: Arc<str>,
     readers: Vec<Reader>,
@@ -118,6 +121,8 @@ enum Task {
     Bury(u32),
     /// A lost reader connection may have taken entries until now.
     Recover(u32),
+    /// Keys of another type are looked at again.
+    Recheck(u32),
 }
 
 /// A message in the application's hands.
@@ -194,6 +199,14 @@ impl Consumers {
                 cx.timers.arm(consumer.timers.handler, until);
             }
             consumer.running.push_back((until, delivery));
+            // Settled ones leave here, not only when their time is over.
+            while consumer.running.front().is_some_and(|(_, first)| !self.hand.contains(*first)) {
+                consumer.running.pop_front();
+            }
+            if consumer.running.len() > 2 * consumer.held as usize + 64 {
+                let hand = &self.hand;
+                consumer.running.retain(|(_, delivery)| hand.contains(*delivery));
+            }
         }
         Ok(())
     }
@@ -226,13 +239,12 @@ impl Consumers {
         self.mark_all();
     }
 
-    pub(crate) fn forget(&mut self, broker: BrokerId) {
+    pub(crate) fn forget(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         self.brokers.remove(broker);
         for (_, consumer) in self.subs.iter_mut() {
-            if let Some(reader) = consumer.reader_mut(broker) {
-                reader.detach();
+            if let Some(at) = consumer.by_broker.remove(broker) {
+                consumer.give_up(at, "its broker was given up", cx);
             }
-            consumer.by_broker.remove(broker);
         }
         self.mark_all();
     }
@@ -264,18 +276,18 @@ impl Consumers {
             Answer::Ensure => consumer.on_ensured(at, &reply, cx),
             Answer::Rejoin => consumer.ensure(at, cx),
             Answer::Read => consumer.on_read(at, &reply, hand, cx),
-            Answer::Tail => consumer.on_tail(at, &reply),
+            Answer::Tail => consumer.on_tail(at, &reply, cx),
             Answer::Watch => consumer.on_watched(at, &reply, cx),
             Answer::Ack => consumer.on_acked(at, &reply, cx),
             Answer::Renew => consumer.on_renewed(at, &reply, cx),
-            Answer::Survey(stream) => consumer.on_survey(at, stream, &reply, cx),
+            Answer::Survey(stream) => consumer.on_survey(at, stream, &reply, hand, cx),
+            Answer::Type(stream) => consumer.on_type(at, stream, &reply, cx),
             Answer::Claim => consumer.on_claimed(at, &reply, hand, cx),
             Answer::Defer => consumer.on_deferred(at, &reply, cx),
             Answer::Dead => consumer.on_dead(at, &reply, cx),
             Answer::Release => consumer.on_released(at, &reply, cx),
-            Answer::Kill => consumer.on_killed(at, cx),
             Answer::Leave => consumer.on_left(at, cx),
-            Answer::Reap => {}
+            Answer::Reap | Answer::Kill => {}
         }
         self.mark(sub);
     }
@@ -377,6 +389,7 @@ impl Consumer {
         Self {
             id,
             spec,
+            since: cx.now.mono,
             name,
             readers: Vec::new(),
             by_broker: Table::default(),
@@ -420,16 +433,17 @@ impl Consumer {
         }
     }
 
-    /// Hands a batch to the application: entries of the streams the batch names, or all of one stream.
-    fn deliver(&mut self, at: u32, batch: Entries, stream: Option<u16>, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+    /// Hands a batch to the application: entries of the streams that the batch names, or claimed ones, all of one
+    /// stream, with whether their former holder may have died of them.
+    fn deliver(&mut self, at: u32, batch: Entries, claimed: Option<(u16, bool)>, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         let batch = Arc::new(batch);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let Some(broker) = reader.broker else { return };
-        let mut streams: Vec<Option<u16>> = Vec::with_capacity(batch.streams());
-        streams.extend((0..batch.streams()).map(|s| reader.stream_of(batch.stream_key(s))));
+        let streams = reader.streams_of(&batch);
+        reader.delivered += batch.len() as u64;
         for index in 0..batch.len() {
             let named = || streams.get(batch.stream(index)).copied().flatten();
-            let Some(stream) = stream.or_else(named) else { continue };
+            let Some(stream) = claimed.map(|(stream, _)| stream).or_else(named) else { continue };
             let entry = batch.id(index);
             // A first read does not say; the claim script does.
             let deliveries = batch.deliveries(index).max(1);
@@ -438,7 +452,7 @@ impl Consumer {
                 reader.releases.push(stream, entry, false);
                 continue;
             }
-            let suspect = deliveries > claim::SUSPECT_FROM;
+            let suspect = deliveries > claim::SUSPECT_FROM && claimed.is_some_and(|(_, kills)| kills);
             self.suspects += u32::from(suspect);
             self.held += 1;
             reader.held += 1;

@@ -11,9 +11,9 @@ use super::{Answer, Consumer, Contact, Held, Task};
 use crate::command::{Arg, By, Command, Eval};
 use crate::config::Endpoint;
 use crate::effect::{Cx, Effect};
-use crate::id::{BrokerId, DeliveryId, Slab};
+use crate::id::{BrokerId, DeliveryId, Slab, SubId};
 use crate::key::{self, Key};
-use crate::op::Start;
+use crate::op::{Settled, Start};
 use crate::output::{Event, Warning};
 use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
 use crate::script::Script;
@@ -21,6 +21,8 @@ use crate::topic::producer::ENSURE_STREAMS;
 
 /// How long a reader rests after a refusal that will not pass by itself.
 const REST: core::time::Duration = core::time::Duration::from_secs(5);
+/// How long a key of another type is left alone.
+const RECHECK: core::time::Duration = core::time::Duration::from_secs(60);
 /// How long it rests after one that may.
 const PAUSE: core::time::Duration = core::time::Duration::from_secs(1);
 
@@ -40,14 +42,27 @@ pub(super) struct Reader {
     /// Registrations under way, and whether another is needed after them.
     ensuring: u32,
     again: bool,
+    checking: usize,
     pub(super) keys: Vec<Key>,
     /// The highest entry seen of each stream.
     seen: Vec<StreamId>,
     pub(super) read: Option<Outstanding>,
     pub(super) appetite: Appetite,
     pub(super) watch: Watch,
-    /// A read's reply was lost: entries may be pending under this consumer's name that nobody holds.
+    /// A reply was lost: entries may be pending under this consumer's name that nobody holds. Nothing new is read until
+    /// they have been claimed back.
     pub(super) lost: bool,
+    /// The most entries of one read or claim. A reply that never arrived lowers it: it may have been too large.
+    pub(super) most: u32,
+    /// Streams of another type: left out until they are looked at again.
+    pub(super) bad: Vec<bool>,
+    /// Pending entries that the last survey could not explain, and how many deliveries there had been by then.
+    pub(super) unexplained: (u64, u64),
+    pub(super) delivered: u64,
+    /// What the last survey found pending with other consumers, by stream.
+    pub(super) elsewhere: Vec<u64>,
+    /// Given up: nothing that is settled from now on can reach it.
+    pub(super) gone: bool,
     lost_client: Option<i64>,
     pub(super) held: u32,
     pub(super) acks: Batch,
@@ -74,6 +89,8 @@ pub(super) enum Stage {
     /// The broker is away, or the registration must be sent.
     New,
     ExpectEnsure,
+    /// A key has another type: each is asked for its own.
+    ExpectTypes,
     /// Registered; reads as soon as its connection is up and nothing lost is left to recover.
     Live,
     /// Refused something; tries again later.
@@ -86,6 +103,8 @@ pub(super) struct Outstanding {
     pub(super) what: Answer,
     pub(super) reserved: u32,
     pub(super) blocks: bool,
+    /// It was woken already.
+    pub(super) woken: bool,
 }
 
 impl Reader {
@@ -100,12 +119,19 @@ impl Reader {
             stage: Stage::New,
             ensuring: 0,
             again: false,
+            checking: 0,
             keys: Vec::new(),
             seen: Vec::new(),
             read: None,
             appetite: Appetite::Hungry,
             watch: Watch::default(),
             lost: false,
+            most: super::credit::MOST,
+            bad: Vec::new(),
+            unexplained: (0, 0),
+            delivered: 0,
+            elsewhere: Vec::new(),
+            gone: false,
             lost_client: None,
             held: 0,
             acks: Batch::default(),
@@ -132,10 +158,15 @@ impl Reader {
         self.jobs.clear();
     }
 
-    pub(super) fn detach(&mut self) {
-        self.on_broker_unready();
-        self.broker = None;
-        self.lane = false;
+    /// Ends a read that blocks and holds credit, once.
+    pub(super) fn wake(&mut self, sub: SubId, cx: &mut Cx<'_>) {
+        if let (Some(broker), Some(read)) = (self.broker, &mut self.read)
+            && read.blocks
+            && read.reserved > 0
+            && !core::mem::replace(&mut read.woken, true)
+        {
+            cx.effect(Effect::Unblock { sub, broker });
+        }
     }
 
     pub(super) fn on_lane_lost(&mut self, client: Option<i64>) {
@@ -143,9 +174,17 @@ impl Reader {
         self.lost_client = client.or(self.lost_client);
     }
 
+    /// Whether nothing is known to be left there, as of the last contact.
     pub(super) fn is_drained(&self) -> bool {
         let nothing_found = self.appetite == Appetite::Idle || self.watch.is_watching();
-        self.held == 0 && self.is_settled() && (nothing_found || !self.is_live())
+        let nothing_pending = self.held == 0 && !self.lost && self.elsewhere.iter().all(|pending| *pending == 0);
+        nothing_found && nothing_pending && self.is_settled()
+    }
+
+    /// The streams that can be read.
+    pub(super) fn readable(&self) -> Vec<Key> {
+        let good = |(key, bad): (&Key, &bool)| if *bad { None } else { Some(key.clone()) };
+        self.keys.iter().zip(&self.bad).filter_map(good).collect()
     }
 
     /// Whether every verdict has reached the broker.
@@ -169,10 +208,30 @@ impl Reader {
         u16::try_from(at).ok()
     }
 
+    /// Which of the streams each of a batch's streams is. Replies keep the order of the request, so the search goes on
+    /// from the last one found.
+    pub(super) fn streams_of(&self, batch: &crate::reply::Entries) -> Vec<Option<u16>> {
+        let count = self.keys.len();
+        let mut next = 0;
+        let find = |name: &[u8], next: &mut usize| {
+            let found = (0..count).map(|n| (*next + n) % count).find(|at| {
+                self.keys.get(*at).is_some_and(|key| key.as_str().as_bytes() == name)
+            })?;
+            *next = found + 1;
+            u16::try_from(found).ok()
+        };
+        (0..batch.streams()).map(|stream| find(batch.stream_key(stream), &mut next)).collect()
+    }
+
     pub(super) fn note_seen(&mut self, stream: u16, entry: StreamId) {
         if let Some(seen) = self.seen.get_mut(stream as usize) {
             *seen = entry.max(*seen);
         }
+    }
+
+    /// A reply that never came may have been too large to come.
+    pub(super) fn shrink(&mut self, asked: u32) {
+        self.most = (asked / 4).clamp(1, self.most);
     }
 
     pub(super) fn key(&self, stream: u16) -> Option<&Key> {
@@ -189,6 +248,8 @@ impl Reader {
         self.seen.resize(self.keys.len(), StreamId { ms: 0, seq: 0 });
         self.acks.resize(self.keys.len());
         self.releases.resize(self.keys.len());
+        self.bad.resize(self.keys.len(), false);
+        self.elsewhere.resize(self.keys.len(), 0);
         news
     }
 
@@ -201,24 +262,31 @@ impl Reader {
 impl Consumer {
     /// A broker can be used (again). A data set that was known under another address is taken up where it was.
     pub(super) fn on_broker_ready(&mut self, broker: BrokerId, contact: &Contact, cx: &mut Cx<'_>) {
-        let known = self.by_broker.get(broker).copied();
-        // The connection for reads belongs to the broker: it may have come back before the command lane did.
-        let mut lane = false;
-        if let Some(reader) = known.and_then(|at| self.readers.get_mut(at as usize))
-            && reader.is_other(&contact.store)
+        if let Some(at) = self.by_broker.get(broker).copied()
+            && self.readers.get(at as usize).is_some_and(|reader| reader.is_other(&contact.store))
         {
-            lane = reader.lane;
-            reader.detach();
+            // What was in hand there is void. Its connection for reads may be blocked on the data set of before.
+            self.give_up(at, "another data set is behind that address", cx);
             self.by_broker.remove(broker);
+            cx.effect(Effect::CloseReader { sub: self.id, broker });
         }
-        let at = self.by_broker.get(broker).copied().or_else(|| self.orphaned(&contact.store)).unwrap_or_else(|| {
-            self.readers.push(Reader::new(contact));
-            u32::try_from(self.readers.len() - 1).unwrap_or(u32::MAX)
-        });
+        let known = self.by_broker.get(broker).copied().or_else(|| self.stranded(&contact.store));
+        let at = known.unwrap_or_else(|| self.new_reader(contact));
+        if let Some(before) = self.readers.get(at as usize).and_then(|reader| reader.broker)
+            && before != broker
+        {
+            // The data set has moved: its reader moves with it, and leaves nothing at the old address.
+            self.by_broker.remove(before);
+            self.take_read(at);
+            cx.effect(Effect::CloseReader { sub: self.id, broker: before });
+            if let Some(reader) = self.readers.get_mut(at as usize) {
+                reader.lane = false;
+                reader.lost = true;
+            }
+        }
         self.by_broker.insert(broker, at);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.broker = Some(broker);
-        reader.lane |= lane;
         reader.store = contact.store.clone();
         reader.at = contact.at.clone();
         reader.clock_offset_ms = contact.clock_offset_ms;
@@ -232,13 +300,38 @@ impl Consumer {
         self.ensure(at, cx);
     }
 
-    /// A reader that belongs to this data set and to no broker at present.
-    fn orphaned(&self, store: &str) -> Option<u32> {
+    /// A reader of this data set that cannot reach it any more where it was.
+    fn stranded(&self, store: &str) -> Option<u32> {
         if store.is_empty() {
             return None;
         }
-        let at = self.readers.iter().position(|reader| reader.broker.is_none() && &*reader.store == store)?;
+        let at = self.readers.iter().position(|reader| !reader.ready && !reader.gone && &*reader.store == store)?;
         u32::try_from(at).ok()
+    }
+
+    /// A place among the readers: one that was given up and that nothing refers to any more, or a new one.
+    fn new_reader(&mut self, contact: &Contact) -> u32 {
+        let free = self.readers.iter().position(|reader| reader.gone && reader.held == 0);
+        let at = free.unwrap_or(self.readers.len());
+        match self.readers.get_mut(at) {
+            Some(reader) => *reader = Reader::new(contact),
+            None => self.readers.push(Reader::new(contact)),
+        }
+        u32::try_from(at).unwrap_or(u32::MAX)
+    }
+
+    /// A data set is out of reach for good: whoever waits for what becomes of a verdict there is told.
+    pub(super) fn give_up(&mut self, at: u32, why: &str, cx: &mut Cx<'_>) {
+        self.take_read(at);
+        self.take_claim(at);
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        for delivery in reader.untold() {
+            cx.event(Event::Settled { delivery, result: Settled::Lost(why.into()) });
+        }
+        let (held, store, contact) = (reader.held, reader.store.clone(), reader.at.clone());
+        *reader = Reader::new(&Contact { store, at: contact, clock_offset_ms: 0 });
+        reader.held = held;
+        reader.gone = true;
     }
 
     pub(super) fn on_reader_ready(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
@@ -263,8 +356,6 @@ impl Consumer {
         self.claim_own(at);
     }
 
-    pub(super) fn on_killed(&mut self, _: u32, _: &mut Cx<'_>) {}
-
     /// Registers the topic and the group, and creates what is missing.
     pub(super) fn ensure(&mut self, at: u32, cx: &mut Cx<'_>) {
         let topic = self.spec.topic.clone();
@@ -275,16 +366,18 @@ impl Consumer {
         }
         reader.stage = Stage::ExpectEnsure;
         reader.grow(topic.name(), topic.partitions().len());
-        let keys = reader.keys.clone();
+        let keys = reader.readable();
         reader.ensuring = u32::try_from(keys.chunks(ENSURE_STREAMS).count()).unwrap_or(u32::MAX);
         let start = match self.spec.start {
             Start::Oldest => "1 live 0".into(),
             Start::Now => {
-                let ms = i64::try_from(cx.now.mono.0 / 1_000).unwrap_or(0).saturating_add(reader.clock_offset_ms);
-                alloc::format!("1 live {}-0", ms.max(0)).into()
+                // In this broker's clock, with a margin where it was met later: a producer may have met it first.
+                let ms = i64::try_from(self.since.0 / 1_000).unwrap_or(0).saturating_add(reader.clock_offset_ms);
+                let margin = if cx.now.mono == self.since { 0 } else { 1_000 };
+                alloc::format!("1 live {}-0", (ms - margin).max(0)).into()
             }
         };
-        let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(reader.keys.len()).unwrap_or(u32::MAX);
         let entry = Arg::Text(start);
         for chunk in keys.chunks(ENSURE_STREAMS) {
             let name = topic.name();
@@ -297,7 +390,10 @@ impl Consumer {
 
     pub(super) fn on_ensured(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         if let Reply::Error(error) = reply {
-            return self.rest(at, "registering a group (EVAL)", error, cx);
+            return match error.class() {
+                ErrorClass::WrongType => self.check_types(at, cx),
+                _ => self.rest(at, "registering a group (EVAL)", error, cx),
+            };
         }
         let have = reply.view().items().and_then(|mut items| items.next()).and_then(|have| have.as_int());
         let have = have.and_then(|have| usize::try_from(have).ok()).unwrap_or(1);
@@ -327,7 +423,51 @@ impl Consumer {
         reader.stage = Stage::Live;
         reader.appetite = Appetite::Hungry;
         reader.watch = Watch::default();
+        if reader.lost {
+            self.claim_own(at);
+        }
         self.survey_one(at, cx);
+    }
+
+    /// A key has another type, and the command that met it does not say which: asks each.
+    fn check_types(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if reader.checking > 0 {
+            return;
+        }
+        reader.stage = Stage::ExpectTypes;
+        reader.checking = reader.keys.len();
+        for (key, stream) in reader.keys.clone().into_iter().zip(0u16..) {
+            let words = ["TYPE", key.as_str()].map(|word| bytes::Bytes::copy_from_slice(word.as_bytes()));
+            self.command(at, Command::Raw(words.into()), Answer::Type(stream), cx);
+        }
+    }
+
+    pub(super) fn on_type(&mut self, at: u32, stream: u16, reply: &Reply, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        let bad = !matches!(reply.view().as_str(), Some("stream" | "none"));
+        let was = reader.bad.get_mut(stream as usize).map(|was| core::mem::replace(was, bad));
+        if bad && was == Some(false) {
+            let key = reader.key(stream).map_or("a key", Key::as_str);
+            let error = alloc::format!("{key} is not a stream; it is left out. Delete or rename it");
+            let warning = Warning::Refused { broker: reader.at.clone(), what: "reading (XREADGROUP)", error };
+            cx.event(Event::Warning(warning.into()));
+        }
+        reader.checking = reader.checking.saturating_sub(1);
+        if reader.checking == 0 && reader.stage == Stage::ExpectTypes {
+            let none_is_good = reader.bad.iter().all(|bad| *bad);
+            let some_is_bad = reader.bad.iter().any(|bad| *bad);
+            if some_is_bad {
+                self.plan(cx.now.mono + RECHECK, Task::Recheck(at), cx);
+            }
+            if none_is_good {
+                if let Some(reader) = self.readers.get_mut(at as usize) {
+                    reader.stage = Stage::Resting;
+                }
+            } else {
+                self.ensure(at, cx);
+            }
+        }
     }
 
     /// The answer to a read of new entries.
@@ -362,6 +502,7 @@ impl Consumer {
             ErrorClass::NoGroup => self.rejoin(at, error.text(), hand, cx),
             // The stream was deleted under a blocked read: look again, which recreates it.
             ErrorClass::Unblocked => self.ensure(at, cx),
+            ErrorClass::WrongType => self.check_types(at, cx),
             _ => self.rest(at, "reading (XREADGROUP)", error, cx),
         }
     }
@@ -414,9 +555,12 @@ impl Consumer {
     pub(super) fn on_orphan(&mut self, at: u32, answer: Answer, cx: &mut Cx<'_>) {
         match answer {
             Answer::Read | Answer::Tail | Answer::Watch => {
-                self.take_read(at);
+                let asked = self.take_read(at);
                 if let Some(reader) = self.readers.get_mut(at as usize) {
-                    reader.lost |= answer == Answer::Read;
+                    if answer == Answer::Read {
+                        reader.lost = true;
+                        reader.shrink(asked.map_or(1, |read| read.reserved));
+                    }
                     reader.watch = Watch::default();
                 }
             }
@@ -444,6 +588,11 @@ impl Consumer {
                 }
             }
             Answer::Leave => self.on_left(at, cx),
+            Answer::Type(_) => {
+                if let Some(reader) = self.readers.get_mut(at as usize) {
+                    reader.checking = 0;
+                }
+            }
             Answer::Reap | Answer::Kill => {}
         }
     }
@@ -462,7 +611,21 @@ impl Consumer {
             self.agenda.remove(&(at, task));
             match task {
                 Task::Retry(reader, stream) => self.claim_due(reader, stream),
-                Task::Recover(reader) => self.claim_own(reader),
+                Task::Recover(at) => {
+                    // No new read may start before: its entries would be claimed twice.
+                    if let Some(reader) = self.readers.get_mut(at as usize)
+                        && !reader.gone
+                    {
+                        reader.lost = true;
+                        self.claim_own(at);
+                    }
+                }
+                Task::Recheck(at) => {
+                    let idle = self.readers.get(at as usize).is_some_and(|r| matches!(r.stage, Stage::Live | Stage::Resting));
+                    if idle {
+                        self.check_types(at, cx);
+                    }
+                }
                 Task::Bury(reader) => {
                     if let Some(reader) = self.readers.get_mut(reader as usize) {
                         reader.deaths_wait = false;

@@ -3,7 +3,6 @@
 //! Per reader and kind one command is in flight; what is settled meanwhile makes the next batch. An answer that never
 //! comes puts the batch back: each of these commands may run twice.
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -83,7 +82,7 @@ pub(super) struct Death {
 pub(super) struct Releases {
     streams: Vec<Vec<(StreamId, bool)>>,
     waiting: usize,
-    sent: VecDeque<(u16, Vec<(StreamId, bool)>)>,
+    sent: Option<(u16, Vec<(StreamId, bool)>)>,
 }
 
 impl Releases {
@@ -99,7 +98,37 @@ impl Releases {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting == 0 && self.sent.is_empty()
+        self.waiting == 0 && self.sent.is_none()
+    }
+}
+
+impl super::reader::Reader {
+    /// Entries of a stream whose verdicts have not been confirmed.
+    pub(super) fn unsettled(&self, stream: u16) -> Vec<StreamId> {
+        let at = stream as usize;
+        let mut ids: Vec<StreamId> = self.acks.streams.get(at).cloned().unwrap_or_default();
+        let acking = self.acking.iter().filter(|settling| settling.stream == stream);
+        ids.extend(acking.flat_map(|settling| settling.ids.iter().copied()));
+        ids.extend(self.told.iter().filter(|(of, ..)| *of == stream).map(|(_, id, _)| *id));
+        let defers = self.defers.iter().chain(&self.deferring);
+        ids.extend(defers.filter(|defer| defer.stream == stream).map(|defer| defer.id));
+        let deaths = self.deaths.iter().chain(&self.dying);
+        ids.extend(deaths.filter(|death| death.stream == stream).map(|death| death.id));
+        ids.extend(self.releases.streams.get(at).into_iter().flatten().map(|(id, _)| *id));
+        if let Some((of, sent)) = &self.releases.sent
+            && *of == stream
+        {
+            ids.extend(sent.iter().map(|(id, _)| *id));
+        }
+        ids
+    }
+
+    /// Deliveries whose settling somebody waits for.
+    pub(super) fn untold(&self) -> Vec<DeliveryId> {
+        let acking = self.acking.iter().filter_map(|settling| settling.tell);
+        let defers = self.defers.iter().chain(&self.deferring).filter_map(|defer| defer.tell);
+        let deaths = self.deaths.iter().chain(&self.dying).filter_map(|death| death.tell);
+        self.told.iter().map(|(_, _, delivery)| *delivery).chain(acking).chain(defers).chain(deaths).collect()
     }
 }
 
@@ -115,6 +144,12 @@ impl Consumer {
         let Some(reader) = self.readers.get_mut(held.reader as usize) else { return };
         reader.held = reader.held.saturating_sub(1);
         let (stream, entry, deliveries) = (held.stream, held.entry, held.deliveries);
+        if reader.gone {
+            if let Some(delivery) = tell {
+                cx.event(Event::Settled { delivery, result: Settled::Lost("its broker is gone".into()) });
+            }
+            return;
+        }
         match verdict {
             Verdict::Done => match tell {
                 Some(delivery) => reader.told.push((stream, entry, delivery)),
@@ -252,6 +287,14 @@ impl Consumer {
         if let Reply::Error(error) = reply {
             if passes(error.class()) {
                 reader.defers.splice(0..0, sent);
+                return;
+            }
+            // Still pending under this name: the next survey finds them and they are claimed back.
+            let warning =
+                Warning::Refused { broker: reader.at.clone(), what: "deferring a retry (EVAL)", error: error.text().into() };
+            cx.event(Event::Warning(warning.into()));
+            for delivery in sent.iter().filter_map(|defer| defer.tell) {
+                cx.event(Event::Settled { delivery, result: Settled::Lost(error.text().into()) });
             }
             return;
         }
@@ -318,6 +361,23 @@ impl Consumer {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let sent = core::mem::take(&mut reader.dying);
         let memory_full = reply.view().items().and_then(|mut items| items.next()).and_then(|one| one.as_str()) == Some("oom");
+        if let Reply::Error(error) = reply
+            && !passes(error.class())
+        {
+            let warning = Warning::Refused {
+                broker: reader.at.clone(),
+                what: "moving entries to the dead letters (EVAL)",
+                error: error.text().into(),
+            };
+            cx.event(Event::Warning(warning.into()));
+            if error.class() == ErrorClass::NoGroup {
+                // Nobody holds anything in a group that is gone.
+                for delivery in sent.iter().filter_map(|death| death.tell) {
+                    cx.event(Event::Settled { delivery, result: Settled::Fenced });
+                }
+                return;
+            }
+        }
         if memory_full || matches!(reply, Reply::Error(_)) {
             // Never acknowledged before the copy exists: it stays pending, and is tried again.
             reader.deaths.splice(0..0, sent);
@@ -358,40 +418,34 @@ impl Consumer {
     fn send_releases(&mut self, at: u32, cx: &mut Cx<'_>) {
         let topic = self.spec.topic.clone();
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if reader.releases.waiting == 0 {
+        if reader.releases.waiting == 0 || reader.releases.sent.is_some() {
             return;
         }
-        reader.releases.waiting = 0;
-        let mut all = Vec::new();
-        for (entries, stream) in reader.releases.streams.iter_mut().zip(0u16..) {
-            while !entries.is_empty() {
-                let rest = entries.split_off(entries.len().min(ENTRIES));
-                all.push((stream, core::mem::replace(entries, rest)));
-            }
+        let mut streams = reader.releases.streams.iter_mut().zip(0u16..);
+        let Some((entries, stream)) = streams.find(|(entries, _)| !entries.is_empty()) else { return };
+        let rest = entries.split_off(entries.len().min(ENTRIES));
+        let entries = core::mem::replace(entries, rest);
+        reader.releases.waiting = reader.releases.waiting.saturating_sub(entries.len());
+        let Some(source) = reader.key(stream).cloned() else { return };
+        let mut args = alloc::vec![
+            Arg::Text(self.spec.group.clone()),
+            Arg::Text(self.name.clone()),
+            u32::from(stream).into(),
+            "".into()
+        ];
+        for (id, started) in &entries {
+            args.push((*id).into());
+            args.push(if *started { "1" } else { "0" }.into());
         }
-        for (stream, entries) in all {
-            let Some(reader) = self.readers.get_mut(at as usize) else { return };
-            let Some(source) = reader.key(stream).cloned() else { continue };
-            let mut args = alloc::vec![
-                Arg::Text(self.spec.group.clone()),
-                Arg::Text(self.name.clone()),
-                u32::from(stream).into(),
-                "".into()
-            ];
-            for (id, started) in &entries {
-                args.push((*id).into());
-                args.push(if *started { "1" } else { "0" }.into());
-            }
-            reader.releases.sent.push_back((stream, entries));
-            let keys = alloc::vec![source, key::owners(topic.name(), &self.spec.group)];
-            let eval = Eval { script: Script::Release, keys, args };
-            self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Release, cx);
-        }
+        reader.releases.sent = Some((stream, entries));
+        let keys = alloc::vec![source, key::owners(topic.name(), &self.spec.group)];
+        let eval = Eval { script: Script::Release, keys, args };
+        self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Release, cx);
     }
 
     pub(super) fn on_released(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let Some((stream, entries)) = reader.releases.sent.pop_front() else { return };
+        let Some((stream, entries)) = reader.releases.sent.take() else { return };
         match reply {
             Reply::Error(error) if passes(error.class()) => {
                 entries.into_iter().for_each(|(id, started)| reader.releases.push(stream, id, started));
@@ -402,7 +456,7 @@ impl Consumer {
 
     pub(super) fn on_release_orphan(&mut self, at: u32) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if let Some((stream, entries)) = reader.releases.sent.pop_front() {
+        if let Some((stream, entries)) = reader.releases.sent.take() {
             entries.into_iter().for_each(|(id, started)| reader.releases.push(stream, id, started));
         }
     }

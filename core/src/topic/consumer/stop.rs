@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::reader::Reader;
 use super::{Answer, Consumer, Consumers, Held};
 use crate::command::{Arg, By, Command, Eval};
 use crate::effect::{Cx, Effect};
@@ -76,6 +77,10 @@ impl Consumers {
         let left: Vec<DeliveryId> = self.hand.iter().filter(|(_, held)| held.sub == sub).map(|(id, _)| id).collect();
         for delivery in left {
             self.hand.remove(delivery);
+        }
+        for delivery in consumer.readers.iter().flat_map(Reader::untold) {
+            let result = crate::op::Settled::Lost("the subscription ended first".into());
+            cx.event(Event::Settled { delivery, result });
         }
         let timers = &consumer.timers;
         for slot in [timers.renew, timers.claim, timers.handler, timers.agenda, timers.stop] {

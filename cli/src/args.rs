@@ -26,6 +26,7 @@ pub(crate) struct Cli {
 
 /// How much is said on standard error.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Logs")]
 pub(crate) struct LogArgs {
     /// Say more on standard error; twice for details. RUST_LOG says it in detail
     #[arg(short, long, global = true, action = clap::ArgAction::Count, conflicts_with = "quiet")]

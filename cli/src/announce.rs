@@ -13,7 +13,7 @@ use flota_tokio::FleetEvent;
 use crate::args::AnnounceArgs;
 use crate::error::{Failure, Outcome};
 use crate::interfaces;
-use crate::output::one_line;
+use crate::output::{self, one_line};
 use crate::signal::Signals;
 
 /// Where announcements go when nothing is said: everybody on the segment.
@@ -66,7 +66,7 @@ fn tell(redis: &Endpoint, what: &Announce, event: &Arc<BrokerEvent>) {
 
 fn say(line: &str) {
     if tracing::enabled!(tracing::Level::WARN) {
-        eprintln!("{line}");
+        output::show(format_args!("{line}\n"));
     }
 }
 

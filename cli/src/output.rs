@@ -1,8 +1,8 @@
 //! Writing to standard output: lines, JSON, tables. Everything is flushed as it is written.
 
 use std::fmt::{self, Write as _};
-use std::io::{self, Write};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anstyle::{AnsiColor, Color};
 use serde::{Serialize, Serializer};
@@ -69,6 +69,47 @@ pub(crate) fn ago(duration: Duration) -> String {
         60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
         3600..86_400 => format!("{}h {}m", seconds / 3600, seconds / 60 % 60),
         _ => format!("{}d {}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+/// Writes to standard error. Whoever closed it does not read it.
+pub(crate) fn show(text: fmt::Arguments<'_>) {
+    let _ = io::stderr().write_fmt(text);
+}
+
+/// A line on a terminal's standard error that says how far something long has come.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    wanted: bool,
+    next: Instant,
+    shown: bool,
+}
+
+impl Progress {
+    /// Nothing is said of what takes less than a second.
+    const FIRST: Duration = Duration::from_secs(1);
+    const AGAIN: Duration = Duration::from_millis(200);
+
+    pub(crate) fn new() -> Self {
+        let wanted = io::stderr().is_terminal() && tracing::enabled!(tracing::Level::WARN);
+        Self { wanted, next: Instant::now() + Self::FIRST, shown: false }
+    }
+
+    pub(crate) fn say(&mut self, text: impl fmt::Display) {
+        let now = Instant::now();
+        if self.wanted && now >= self.next {
+            show(format_args!("\r\x1b[K{text}"));
+            self.next = now + Self::AGAIN;
+            self.shown = true;
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            show(format_args!("\r\x1b[K"));
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::args::SendArgs;
 use crate::error::{End, Failure, Outcome};
 use crate::fleet::{Addresses, CLOSE, Fleet};
-use crate::output;
+use crate::output::{self, Progress};
 use crate::signal::Signals;
 
 /// Lines that are read ahead of those being sent.
@@ -29,6 +29,7 @@ pub(crate) async fn run(args: &SendArgs) -> Outcome {
     let topic = fleet.client.topic(&args.topic).partitions(args.partitions);
     let mut tally = Tally::new(&fleet);
 
+    let mut progress = Progress::new();
     let end = loop {
         tokio::select! {
             biased;
@@ -43,6 +44,7 @@ pub(crate) async fn run(args: &SendArgs) -> Outcome {
                     results = topic.send_all(batch) => results,
                 };
                 results.into_iter().for_each(|result| tally.count(result));
+                progress.say(format_args!("{} sent", tally.sent));
                 // The next would wait as long, for the same.
                 if tally.nobody {
                     break End::Done;
@@ -50,6 +52,7 @@ pub(crate) async fn run(args: &SendArgs) -> Outcome {
             },
         }
     };
+    drop(progress);
     let failure = tally.failure(&fleet, args).await?;
     fleet.client.close(CLOSE).await?;
     tally.summary(args)?;

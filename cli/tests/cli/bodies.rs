@@ -105,3 +105,22 @@ fn everything_about_a_message_is_told() {
     assert_eq!(value("FLOTA_ID"), line["id"]);
     assert_eq!(value("FLOTA_ENTRY"), line["entry"]);
 }
+
+#[test]
+fn credentials_open_the_broker_and_do_not_reach_commands() {
+    if !redis_is_there() {
+        return;
+    }
+    let redis = Redis::with(crate::support::free_tcp_port(), &["--requirepass", "open sesame"]);
+    let folder = Folder::new();
+    let file = folder.path().join("password");
+    std::fs::write(&file, "open sesame\n").unwrap();
+    let file = file.display().to_string();
+    let address = redis.address();
+    run(&["send", "t", "x", "--broker", &address, "--password-file", &file], b"").succeeded();
+    let exec = "env | grep -c -e sesame -e FLOTA_PASSWORD -e FLOTA_USER";
+    let mut command = crate::support::flota(&["consume", "t", "-g", "g", "--max", "1", "--exec", exec]);
+    command.env("FLOTA_BROKERS", &address).env("FLOTA_PASSWORD", "open sesame").env("FLOTA_USER", "default");
+    let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"0\n"[..]), "{output:?}");
+}

@@ -139,3 +139,19 @@ fn a_broker_that_cannot_be_asked_is_named() {
     let said = run(&["topics", "--broker", &closed, "--wait", "0.5", "--json"], b"");
     assert!(said.code() == 1 && said.err.contains("no_broker"), "{said:?}");
 }
+
+#[test]
+fn announced_brokers_are_waited_for() {
+    if !redis_is_there() {
+        return;
+    }
+    let port = crate::support::free_udp_port();
+    let servers = [Redis::start(), Redis::start(), Redis::start()];
+    let _announcers = servers.each_ref().map(|redis| {
+        let (address, to) = (redis.address(), crate::support::everybody(port));
+        run(&at(&address, &["send", "t", "x"]), b"").succeeded();
+        Running::start(&["announce", "--redis", &address, "--advertise", &address, "--to", &to])
+    });
+    let said = run(&["topics", "t", "--json", "--discover", &crate::support::everybody(port)], b"").succeeded();
+    assert_eq!((&said.json()[0]["length"], said.json()[0]["brokers"].as_array().unwrap().len()), (&3.into(), 3));
+}

@@ -542,8 +542,7 @@ impl Engine {
                 placement.on_memory(broker, full, &mut cx);
             }
             Effect::ReaderReady { sub, broker } => {
-                let (consumers, mut cx) = self.lend_consumers();
-                consumers.on_reader_ready(sub, broker, &mut cx);
+                self.consumers.on_reader_ready(sub, broker);
             }
             Effect::ReaderLost { sub, broker, client } => self.consumers.on_reader_lost(sub, broker, client),
             Effect::OpenReader { sub, broker } => {
@@ -592,7 +591,8 @@ impl Engine {
         let (placement, mut cx) = self.lend_placement();
         placement.forget(broker, &mut cx);
         self.producer.forget(broker);
-        self.consumers.forget(broker);
+        let (consumers, mut cx) = self.lend_consumers();
+        consumers.forget(broker, &mut cx);
         let (fleet, mut cx) = self.lend_fleet();
         fleet.forget(broker, &mut cx);
     }

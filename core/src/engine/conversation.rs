@@ -73,6 +73,7 @@ conversations! {
     dead_letters
     deadlines
     departed_and_closed
+    departed_and_empty
     down_up
     drain
     drain_retry
@@ -81,6 +82,7 @@ conversations! {
     handshake
     handshake_old_server
     handshake_refused
+    kill_refused
     lost_claim
     lost_read
     lost_read_and_commands

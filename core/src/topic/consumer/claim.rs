@@ -38,6 +38,16 @@ pub(super) struct Job {
     reserved: u32,
 }
 
+impl Job {
+    pub(super) fn stream(&self) -> u16 {
+        self.stream
+    }
+
+    pub(super) fn is_from(&self, name: &str) -> bool {
+        &*self.from == name
+    }
+}
+
 impl super::reader::Reader {
     /// Whether entries that nobody holds must still be claimed back before anything new is read.
     pub(super) fn is_recovering(&self) -> bool {
@@ -72,14 +82,21 @@ impl Consumer {
         }
     }
 
-    pub(super) fn on_survey(&mut self, at: u32, stream: u16, reply: &Reply, cx: &mut Cx<'_>) {
+    pub(super) fn on_survey(
+        &mut self,
+        at: u32,
+        stream: u16,
+        reply: &Reply,
+        hand: &Slab<DeliveryId, Held>,
+        cx: &mut Cx<'_>,
+    ) {
         let claim_idle_ms = u64::try_from(self.spec.claim_idle.as_millis()).unwrap_or(u64::MAX);
         let own = self.name.clone();
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.surveys = reader.surveys.saturating_sub(1);
         if let Reply::Error(error) = reply {
-            if error.class() == ErrorClass::NoGroup && reader.is_live() {
-                self.ensure(at, cx);
+            if error.class() == ErrorClass::NoGroup {
+                self.rejoin(at, hand, cx);
             }
             return;
         }
@@ -146,8 +163,8 @@ impl Consumer {
         if !reader.is_live() || reader.claiming.is_some() || self.stop.is_some() || page == 0 {
             return;
         }
-        // One's own entries wait for verdicts that are on their way: claimed before those arrive, they would run twice.
-        let settled = reader.is_settled();
+        // One's own entries wait for verdicts and reads that are on their way: claimed before those, they would run twice.
+        let settled = reader.is_settled() && reader.read.is_none();
         let own = self.name.clone();
         let Some(next) = reader.jobs.iter().position(|job| settled || job.from != own) else { return };
         let Some(mut job) = reader.jobs.remove(next) else { return };
@@ -185,7 +202,7 @@ impl Consumer {
         let own = job.from == self.name;
         if let Reply::Error(error) = reply {
             return match error.class() {
-                ErrorClass::NoGroup => self.ensure(at, cx),
+                ErrorClass::NoGroup => self.rejoin(at, hand, cx),
                 _ => self.rest(at, "claiming (EVAL)", error, cx),
             };
         }
@@ -197,7 +214,11 @@ impl Consumer {
         if builder.claimed(*got).is_ok() {
             let entries = builder.finish();
             cx.stats.claimed += entries.len() as u64;
-            self.deliver(at, entries, Some(job.stream), hand, cx);
+            let before = self.suspects;
+            self.deliver(at, entries, Some(&job), hand, cx);
+            if let Some(reader) = self.readers.get_mut(at as usize) {
+                reader.suspects_left |= own && (before > 0 || self.suspects > 0);
+            }
         } else {
             cx.stats.misshapen += 1;
         }
@@ -235,8 +256,9 @@ impl Consumer {
 
     /// The answer is lost, and with it perhaps entries that are pending under this name now.
     pub(super) fn on_claim_orphan(&mut self, at: u32) {
-        self.take_claim(at);
-        if let Some(reader) = self.readers.get_mut(at as usize) {
+        if self.take_claim(at).is_some()
+            && let Some(reader) = self.readers.get_mut(at as usize)
+        {
             reader.lost = true;
         }
     }

@@ -59,6 +59,7 @@ impl Consumer {
         for at in 0..self.readers.len() {
             let at = u32::try_from(at).unwrap_or(u32::MAX);
             self.flush_verdicts(at, cx);
+            self.recover(at, cx);
             self.flush_claims(at, hand, cx);
         }
         if self.stop.is_some() {

@@ -24,6 +24,8 @@ const REST: core::time::Duration = core::time::Duration::from_secs(5);
 /// How long it rests after one that may.
 const PAUSE: core::time::Duration = core::time::Duration::from_secs(1);
 
+const NOTHING_SEEN: StreamId = StreamId { ms: 0, seq: 0 };
+
 /// One subscription on one broker, or rather on one data set: it outlives the connection, and the broker's address.
 #[derive(Debug)]
 pub(super) struct Reader {
@@ -49,6 +51,8 @@ pub(super) struct Reader {
     /// A read's reply was lost: entries may be pending under this consumer's name that nobody holds.
     pub(super) lost: bool,
     lost_client: Option<i64>,
+    /// Suspects may have been left pending under this consumer's name because one was in hand.
+    pub(super) suspects_left: bool,
     pub(super) held: u32,
     pub(super) acks: Batch,
     pub(super) told: Vec<(u16, StreamId, DeliveryId)>,
@@ -107,6 +111,7 @@ impl Reader {
             watch: Watch::default(),
             lost: false,
             lost_client: None,
+            suspects_left: false,
             held: 0,
             acks: Batch::default(),
             told: Vec::new(),
@@ -132,10 +137,13 @@ impl Reader {
         self.jobs.clear();
     }
 
-    pub(super) fn detach(&mut self) {
+    fn detach(&mut self) {
         self.on_broker_unready();
         self.broker = None;
         self.lane = false;
+        self.ensuring = 0;
+        self.surveys = 0;
+        self.renewing.clear();
     }
 
     pub(super) fn on_lane_lost(&mut self, client: Option<i64>) {
@@ -144,8 +152,11 @@ impl Reader {
     }
 
     pub(super) fn is_drained(&self) -> bool {
-        let nothing_found = self.appetite == Appetite::Idle || self.watch.is_watching();
-        self.held == 0 && self.is_settled() && (nothing_found || !self.is_live())
+        // What refuses to be read holds nobody up.
+        let nothing_found =
+            self.appetite == Appetite::Idle || self.watch.is_watching() || self.stage == Stage::Resting;
+        let nothing_claimed = !self.lost && self.jobs.is_empty() && self.claiming.is_none();
+        self.held == 0 && self.is_settled() && nothing_claimed && nothing_found
     }
 
     /// Whether every verdict has reached the broker.
@@ -186,7 +197,7 @@ impl Reader {
         for i in self.keys.len()..want {
             self.keys.push(key::partition(topic, u32::try_from(i).unwrap_or(0)));
         }
-        self.seen.resize(self.keys.len(), StreamId { ms: 0, seq: 0 });
+        self.seen.resize(self.keys.len(), NOTHING_SEEN);
         self.acks.resize(self.keys.len());
         self.releases.resize(self.keys.len());
         news
@@ -200,15 +211,17 @@ impl Reader {
 
 impl Consumer {
     /// A broker can be used (again). A data set that was known under another address is taken up where it was.
-    pub(super) fn on_broker_ready(&mut self, broker: BrokerId, contact: &Contact, cx: &mut Cx<'_>) {
-        let known = self.by_broker.get(broker).copied();
-        if let Some(at) = known
-            && self.readers.get(at as usize).is_some_and(|reader| reader.is_other(&contact.store))
-        {
-            if let Some(reader) = self.readers.get_mut(at as usize) {
-                reader.detach();
-            }
-            self.by_broker.remove(broker);
+    pub(super) fn on_broker_ready(
+        &mut self,
+        broker: BrokerId,
+        contact: &Contact,
+        hand: &Slab<DeliveryId, Held>,
+        cx: &mut Cx<'_>,
+    ) {
+        if self.reader(broker).is_some_and(|reader| reader.is_other(&contact.store)) {
+            self.detach(broker, cx);
+            // Its read belongs to the data set that is gone.
+            cx.effect(Effect::CloseReader { sub: self.id, broker });
         }
         let at = self.by_broker.get(broker).copied().or_else(|| self.orphaned(&contact.store)).unwrap_or_else(|| {
             self.readers.push(Reader::new(contact));
@@ -227,7 +240,19 @@ impl Consumer {
         if self.stop.is_none() {
             cx.effect(Effect::OpenReader { sub: self.id, broker });
         }
-        self.ensure(at, cx);
+        self.register(at, hand, cx);
+    }
+
+    /// The broker is gone, or another data set is behind its address. What was said to it is not answered any more; what
+    /// was settled waits for the data set to come back.
+    pub(super) fn detach(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
+        let Some(at) = self.by_broker.remove(broker) else { return };
+        self.lose_read(at);
+        self.on_claim_orphan(at);
+        if let Some(reader) = self.readers.get_mut(at as usize) {
+            reader.detach();
+        }
+        self.stop_telling(at, cx);
     }
 
     /// A reader that belongs to this data set and to no broker at present.
@@ -239,29 +264,46 @@ impl Consumer {
         u32::try_from(at).ok()
     }
 
-    pub(super) fn on_reader_ready(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
-        let Some(at) = self.by_broker.get(broker).copied() else { return };
+    /// While entries may be pending under this name that nobody holds: makes sure that the old connection takes no more,
+    /// and claims them back before anything new is read. However often that is refused or lost, it comes round again.
+    pub(super) fn recover(&mut self, at: u32, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        reader.lane = true;
-        if reader.lost {
-            self.recover(at, cx);
+        if !reader.lost || !reader.is_live() || self.stop.is_some() {
+            return;
         }
-    }
-
-    /// Entries may be pending under this name that nobody holds: makes sure that the old connection takes no more, and
-    /// claims them back before anything new is read.
-    fn recover(&mut self, at: u32, cx: &mut Cx<'_>) {
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
         if let Some(client) = reader.lost_client.take() {
             self.command(at, Command::Kill(client), Answer::Kill, cx);
-            // The kill may come too late for a read that blocks on the server: look once more when it must be over.
-            let over = cx.now.mono + cx.config.timing.block + cx.config.timing.block_margin;
-            self.plan(over, Task::Recover(at), cx);
         }
         self.claim_own(at);
     }
 
-    pub(super) fn on_killed(&mut self, _: u32, _: &mut Cx<'_>) {}
+    /// Nobody is there any more under the old connection's name; or that is not known, and its read may go on blocking
+    /// on the server, so there is more to look for when it must be over.
+    pub(super) fn on_killed(&mut self, at: u32, certain: bool, cx: &mut Cx<'_>) {
+        if !certain {
+            let over = cx.now.mono + cx.config.timing.block + cx.config.timing.block_margin;
+            self.plan(over, Task::Recover(at), cx);
+        }
+    }
+
+    /// Something may be pending under this name that nobody holds. A read under way comes to its end first: a claim
+    /// would take what its answer brings.
+    pub(super) fn lose_track(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        reader.lost = true;
+        if let (Some(broker), Some(Outstanding { blocks: true, .. })) = (reader.broker, reader.read) {
+            cx.effect(Effect::Unblock { sub: self.id, broker });
+        }
+    }
+
+    /// A read that has no answer: what it took nobody holds.
+    fn lose_read(&mut self, at: u32) {
+        let Some(read) = self.take_read(at) else { return };
+        if let Some(reader) = self.readers.get_mut(at as usize) {
+            reader.lost |= read.what == Answer::Read;
+            reader.watch = Watch::default();
+        }
+    }
 
     /// Registers the topic and the group, and creates what is missing.
     pub(super) fn ensure(&mut self, at: u32, cx: &mut Cx<'_>) {
@@ -357,40 +399,37 @@ impl Consumer {
 
     fn on_read_refused(&mut self, at: u32, error: &ErrorReply, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         match error.class() {
-            ErrorClass::NoGroup => self.rejoin(at, error.text(), hand, cx),
+            ErrorClass::NoGroup => self.rejoin(at, hand, cx),
             // The stream was deleted under a blocked read: look again, which recreates it.
             ErrorClass::Unblocked => self.ensure(at, cx),
             _ => self.rest(at, "reading (XREADGROUP)", error, cx),
         }
     }
 
-    /// The group is gone. Where the stream is still the one that was read, the group goes on where it was; a new
-    /// stream is read from its start.
-    pub(super) fn rejoin(&mut self, at: u32, text: &str, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if reader.stage != Stage::Live {
-            return;
+    /// The group is gone, on one stream at least.
+    pub(super) fn rejoin(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        if self.readers.get(at as usize).is_some_and(|reader| reader.stage == Stage::Live) {
+            self.register(at, hand, cx);
         }
-        reader.stage = Stage::ExpectEnsure;
-        let named = text.split('\'').nth(1).and_then(|key| reader.stream_of(key.as_bytes()));
-        let known = named.and_then(|stream| Some((stream, *reader.seen.get(stream as usize)?, reader.key(stream)?.clone())));
-        match known {
-            Some((stream, seen, key)) if seen > (StreamId { ms: 0, seq: 0 }) => {
-                let unsettled = hand
-                    .iter()
-                    .filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream)
-                    .map(|(_, held)| before(held.entry))
-                    .min();
-                let args = alloc::vec![
-                    Arg::Text(self.spec.group.clone()),
-                    seen.into(),
-                    unsettled.unwrap_or(seen).into()
-                ];
-                let eval = Eval { script: Script::Rejoin, keys: alloc::vec![key], args };
-                self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Rejoin, cx);
-            }
-            _ => self.ensure(at, cx),
+    }
+
+    /// Registers. Where a stream is still the one that was read and its group is gone, the group goes on where it was; a
+    /// new stream is read from its start.
+    fn register(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get(at as usize) else { return };
+        let read = reader.keys.iter().zip(&reader.seen).zip(0u16..).filter(|((_, seen), _)| **seen > NOTHING_SEEN);
+        for ((key, seen), stream) in read {
+            let unsettled = hand
+                .iter()
+                .filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream)
+                .map(|(_, held)| before(held.entry))
+                .min();
+            let group = Arg::Text(self.spec.group.clone());
+            let args = alloc::vec![group, (*seen).into(), unsettled.unwrap_or(*seen).into()];
+            let eval = Eval { script: Script::Rejoin, keys: alloc::vec![key.clone()], args };
+            self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Rejoin, cx);
         }
+        self.ensure(at, cx);
     }
 
     /// A refusal: say so, and try again from the registration after a while.
@@ -411,14 +450,8 @@ impl Consumer {
     /// A command of this reader has no answer.
     pub(super) fn on_orphan(&mut self, at: u32, answer: Answer, cx: &mut Cx<'_>) {
         match answer {
-            Answer::Read | Answer::Tail | Answer::Watch => {
-                self.take_read(at);
-                if let Some(reader) = self.readers.get_mut(at as usize) {
-                    reader.lost |= answer == Answer::Read;
-                    reader.watch = Watch::default();
-                }
-            }
-            Answer::Ensure | Answer::Rejoin => {
+            Answer::Read | Answer::Tail | Answer::Watch => self.lose_read(at),
+            Answer::Ensure => {
                 if let Some(reader) = self.readers.get_mut(at as usize)
                     && reader.stage == Stage::ExpectEnsure
                 {
@@ -427,7 +460,10 @@ impl Consumer {
                 }
             }
             Answer::Ack => self.on_ack_orphan(at),
-            Answer::Claim => self.on_claim_orphan(at),
+            Answer::Claim => {
+                self.on_claim_orphan(at);
+                self.lose_track(at, cx);
+            }
             Answer::Survey(_) => {
                 if let Some(reader) = self.readers.get_mut(at as usize) {
                     reader.surveys = reader.surveys.saturating_sub(1);
@@ -442,7 +478,8 @@ impl Consumer {
                 }
             }
             Answer::Leave => self.on_left(at, cx),
-            Answer::Reap | Answer::Kill => {}
+            Answer::Kill => self.on_killed(at, false, cx),
+            Answer::Reap | Answer::Rejoin => {}
         }
     }
 
@@ -460,7 +497,7 @@ impl Consumer {
             self.agenda.remove(&(at, task));
             match task {
                 Task::Retry(reader, stream) => self.claim_due(reader, stream),
-                Task::Recover(reader) => self.claim_own(reader),
+                Task::Recover(reader) => self.lose_track(reader, cx),
                 Task::Bury(reader) => {
                     if let Some(reader) = self.readers.get_mut(reader as usize) {
                         reader.deaths_wait = false;

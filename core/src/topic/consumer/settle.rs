@@ -134,9 +134,33 @@ impl Consumer {
                 }
             }
         }
+        if reader.broker.is_none() {
+            self.stop_telling(held.reader, cx);
+        }
         if held.suspect {
             // The next suspect may run now.
             self.survey_one(held.reader, cx);
+            let left = self.readers.get_mut(held.reader as usize).map(|reader| core::mem::take(&mut reader.suspects_left));
+            if left == Some(true) {
+                self.lose_track(held.reader, cx);
+            }
+        }
+    }
+
+    /// Whoever waits to be told what became of a verdict is told that nobody can say. The verdicts themselves stay.
+    pub(super) fn stop_telling(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        let mut untold = Vec::new();
+        for (stream, id, delivery) in reader.told.drain(..) {
+            reader.acks.push(stream, id);
+            untold.push(delivery);
+        }
+        untold.extend(reader.acking.iter_mut().filter_map(|settling| settling.tell.take()));
+        untold.extend(reader.deferring.iter_mut().chain(&mut reader.defers).filter_map(|defer| defer.tell.take()));
+        untold.extend(reader.dying.iter_mut().chain(&mut reader.deaths).filter_map(|death| death.tell.take()));
+        for delivery in untold {
+            let result = Settled::Lost("its broker, or the data that was there, is gone".into());
+            cx.event(Event::Settled { delivery, result });
         }
     }
 
@@ -252,8 +276,15 @@ impl Consumer {
         if let Reply::Error(error) = reply {
             if passes(error.class()) {
                 reader.defers.splice(0..0, sent);
+                return;
             }
-            return;
+            // They stay pending under this name until it has been silent for long enough to be claimed from.
+            let (at, text) = (reader.at.clone(), error.text());
+            for delivery in sent.into_iter().filter_map(|defer| defer.tell) {
+                cx.event(Event::Settled { delivery, result: Settled::Lost(text.into()) });
+            }
+            let warning = Warning::Refused { broker: at, what: "deferring (EVAL)", error: text.into() };
+            return cx.event(Event::Warning(warning.into()));
         }
         let mut kept = reply.view().items().into_iter().flatten().map(|one| one.as_int() == Some(1));
         let mut due = Vec::new();

@@ -72,7 +72,10 @@ impl Consumers {
 
     /// Removes an ended subscription.
     pub(crate) fn remove(&mut self, sub: SubId, cx: &mut Cx<'_>) {
-        let Some(consumer) = self.subs.remove(sub) else { return };
+        let Some(mut consumer) = self.subs.remove(sub) else { return };
+        for at in 0..consumer.readers.len() {
+            consumer.stop_telling(u32::try_from(at).unwrap_or(u32::MAX), cx);
+        }
         let left: Vec<DeliveryId> = self.hand.iter().filter(|(_, held)| held.sub == sub).map(|(id, _)| id).collect();
         for delivery in left {
             self.hand.remove(delivery);
@@ -123,7 +126,7 @@ impl Consumer {
         let mut waiting = false;
         for at in 0..self.readers.len() {
             let Some(reader) = self.readers.get(at) else { continue };
-            if reader.left || (!reader.ready && reader.is_settled()) {
+            if reader.left || reader.broker.is_none() || (!reader.ready && reader.is_settled()) {
                 continue;
             }
             waiting = true;

@@ -72,6 +72,7 @@ conversations! {
     cold_start
     dead_letters
     deadlines
+    dealt_anew
     departed_and_closed
     departed_and_empty
     down_up

@@ -147,13 +147,17 @@ impl Consumer {
         }
     }
 
-    /// Claims back what is pending under one's own name and in nobody's hand.
-    pub(super) fn claim_own(&mut self, at: u32) {
+    /// Claims back what is pending under one's own name and in nobody's hand. Whether that was not under way already.
+    pub(super) fn claim_own(&mut self, at: u32) -> bool {
         let name = self.name.clone();
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        let Some(reader) = self.readers.get_mut(at as usize) else { return false };
+        if reader.jobs.iter().chain(&reader.claiming).any(|job| job.from == name) {
+            return false;
+        }
         for stream in 0..u16::try_from(reader.keys.len()).unwrap_or(u16::MAX) {
             reader.enqueue(Job { stream, from: name.clone(), min_idle_ms: 0, cursor: "-".into(), reserved: 0 });
         }
+        true
     }
 
     pub(super) fn flush_claims(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {

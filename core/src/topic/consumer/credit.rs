@@ -85,6 +85,7 @@ impl Consumer {
         let scarce = self.spec.in_flight < streams;
         let count = self.readers.len();
         let first = self.deal_from % count;
+        let mut starving = false;
         for n in 0..count {
             let at = (first + n) % count;
             let Some(reader) = self.readers.get(at) else { continue };
@@ -97,19 +98,34 @@ impl Consumer {
             } else {
                 let own = streams_of(reader.keys.len());
                 waiting -= own;
-                self.ask_ample(at, own, active, waiting, cx);
+                starving |= !self.ask_ample(at, own, active, waiting, cx);
+            }
+        }
+        if scarce || starving {
+            self.wake_rich(scarce, cx);
+        }
+    }
+
+    /// Ends reads that wait with more credit than they need while others have none, so that it is dealt anew.
+    fn wake_rich(&mut self, scarce: bool, cx: &mut Cx<'_>) {
+        for at in 0..self.readers.len() {
+            let Some(reader) = self.readers.get(at) else { continue };
+            let least = if scarce { 0 } else { streams_of(reader.keys.len()) };
+            if reader.read.is_some_and(|read| read.reserved > least) {
+                self.wake(u32::try_from(at).unwrap_or(u32::MAX), cx);
             }
         }
     }
 
-    /// One read over all streams. `others` is the least that the other readers without a read need.
-    fn ask_ample(&mut self, at: u32, own: u32, active: u32, others: u32, cx: &mut Cx<'_>) {
+    /// One read over all streams, if there is credit for it. `others` is the least that the other readers without a read
+    /// need.
+    fn ask_ample(&mut self, at: u32, own: u32, active: u32, others: u32, cx: &mut Cx<'_>) -> bool {
         let free = self.free();
         if free < own {
-            return;
+            return false;
         }
         let share = self.spec.in_flight / active;
-        let Some(appetite) = self.readers.get(at as usize).map(|reader| reader.appetite) else { return };
+        let Some(appetite) = self.readers.get(at as usize).map(|reader| reader.appetite) else { return true };
         let (most, blocks) = match appetite {
             Appetite::Hungry if active == 1 => (free, true),
             Appetite::Hungry => (free.saturating_sub(others), false),
@@ -117,10 +133,11 @@ impl Consumer {
             Appetite::Idle => (own, true),
         };
         let count = (most / own).max(1);
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        let Some(reader) = self.readers.get_mut(at as usize) else { return true };
         let keys = reader.keys.clone();
         self.reserve(at, Answer::Read, count * own, blocks);
         self.read_group(at, keys, count, blocks, cx);
+        true
     }
 
     /// One step of asking, noting or waiting.
@@ -206,7 +223,7 @@ impl Consumer {
 
     fn reserve(&mut self, at: u32, what: Answer, reserved: u32, blocks: bool) {
         if let Some(reader) = self.readers.get_mut(at as usize) {
-            reader.read = Some(super::reader::Outstanding { what, reserved, blocks });
+            reader.read = Some(super::reader::Outstanding { what, reserved, blocks, woken: false });
             self.reserved += reserved;
         }
     }

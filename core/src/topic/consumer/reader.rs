@@ -90,6 +90,8 @@ pub(super) struct Outstanding {
     pub(super) what: Answer,
     pub(super) reserved: u32,
     pub(super) blocks: bool,
+    /// It was told to end.
+    pub(super) woken: bool,
 }
 
 impl Reader {
@@ -155,7 +157,7 @@ impl Reader {
         // What refuses to be read holds nobody up.
         let nothing_found =
             self.appetite == Appetite::Idle || self.watch.is_watching() || self.stage == Stage::Resting;
-        let nothing_claimed = !self.lost && self.jobs.is_empty() && self.claiming.is_none();
+        let nothing_claimed = self.jobs.is_empty() && self.claiming.is_none();
         self.held == 0 && self.is_settled() && nothing_claimed && nothing_found
     }
 
@@ -274,7 +276,22 @@ impl Consumer {
         if let Some(client) = reader.lost_client.take() {
             self.command(at, Command::Kill(client), Answer::Kill, cx);
         }
-        self.claim_own(at);
+        if self.claim_own(at) {
+            // A read under way comes to its end first: a claim would take what its answer brings.
+            self.wake(at, cx);
+        }
+    }
+
+    /// Ends a read that blocks on the server, without losing what it has.
+    pub(super) fn wake(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if let (Some(broker), Some(read)) = (reader.broker, &mut reader.read)
+            && reader.ready
+            && read.blocks
+            && !core::mem::replace(&mut read.woken, true)
+        {
+            cx.effect(Effect::Unblock { sub: self.id, broker });
+        }
     }
 
     /// Nobody is there any more under the old connection's name; or that is not known, and its read may go on blocking
@@ -286,13 +303,10 @@ impl Consumer {
         }
     }
 
-    /// Something may be pending under this name that nobody holds. A read under way comes to its end first: a claim
-    /// would take what its answer brings.
-    pub(super) fn lose_track(&mut self, at: u32, cx: &mut Cx<'_>) {
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        reader.lost = true;
-        if let (Some(broker), Some(Outstanding { blocks: true, .. })) = (reader.broker, reader.read) {
-            cx.effect(Effect::Unblock { sub: self.id, broker });
+    /// Something may be pending under this name that nobody holds.
+    pub(super) fn lose_track(&mut self, at: u32) {
+        if let Some(reader) = self.readers.get_mut(at as usize) {
+            reader.lost = true;
         }
     }
 
@@ -460,10 +474,7 @@ impl Consumer {
                 }
             }
             Answer::Ack => self.on_ack_orphan(at),
-            Answer::Claim => {
-                self.on_claim_orphan(at);
-                self.lose_track(at, cx);
-            }
+            Answer::Claim => self.on_claim_orphan(at),
             Answer::Survey(_) => {
                 if let Some(reader) = self.readers.get_mut(at as usize) {
                     reader.surveys = reader.surveys.saturating_sub(1);
@@ -497,7 +508,7 @@ impl Consumer {
             self.agenda.remove(&(at, task));
             match task {
                 Task::Retry(reader, stream) => self.claim_due(reader, stream),
-                Task::Recover(reader) => self.lose_track(reader, cx),
+                Task::Recover(reader) => self.lose_track(reader),
                 Task::Bury(reader) => {
                     if let Some(reader) = self.readers.get_mut(reader as usize) {
                         reader.deaths_wait = false;

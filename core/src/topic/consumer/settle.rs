@@ -142,7 +142,7 @@ impl Consumer {
             self.survey_one(held.reader, cx);
             let left = self.readers.get_mut(held.reader as usize).map(|reader| core::mem::take(&mut reader.suspects_left));
             if left == Some(true) {
-                self.lose_track(held.reader, cx);
+                self.lose_track(held.reader);
             }
         }
     }

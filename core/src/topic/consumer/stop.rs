@@ -95,13 +95,11 @@ impl Consumer {
     fn begin_stop(&mut self, grace: Duration, cx: &mut Cx<'_>) {
         self.stop = Some(Stop::Draining);
         cx.timers.arm(self.timers.stop, cx.now.mono + grace);
-        for reader in &mut self.readers {
-            reader.jobs.clear();
-            if let (Some(broker), Some(read)) = (reader.broker, reader.read)
-                && read.blocks
-            {
-                cx.effect(Effect::Unblock { sub: self.id, broker });
+        for at in 0..self.readers.len() {
+            if let Some(reader) = self.readers.get_mut(at) {
+                reader.jobs.clear();
             }
+            self.wake(u32::try_from(at).unwrap_or(u32::MAX), cx);
         }
     }
 

@@ -542,8 +542,7 @@ impl Engine {
                 placement.on_memory(broker, full, &mut cx);
             }
             Effect::ReaderReady { sub, broker } => {
-                let (consumers, mut cx) = self.lend_consumers();
-                consumers.on_reader_ready(sub, broker, &mut cx);
+                self.consumers.on_reader_ready(sub, broker);
             }
             Effect::ReaderLost { sub, broker, client } => self.consumers.on_reader_lost(sub, broker, client),
             Effect::OpenReader { sub, broker } => {

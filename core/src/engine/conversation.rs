@@ -72,7 +72,9 @@ conversations! {
     cold_start
     dead_letters
     deadlines
+    dealt_anew
     departed_and_closed
+    departed_and_empty
     down_up
     drain
     drain_retry
@@ -81,6 +83,7 @@ conversations! {
     handshake
     handshake_old_server
     handshake_refused
+    kill_refused
     lost_claim
     lost_read
     lost_read_and_commands
@@ -95,6 +98,7 @@ conversations! {
     noscript
     old_guid
     other_data
+    other_type
     overdue
     partitions
     pipeline_full

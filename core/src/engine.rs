@@ -675,7 +675,11 @@ impl Engine {
 
 impl core::fmt::Debug for Engine {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Engine").field("now", &self.now).field("life", &self.life).field("stats", &self.stats).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("now", &self.now)
+            .field("life", &self.life)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
     }
 }
 

@@ -140,7 +140,8 @@ impl Consumer {
             return;
         }
         let excess = pending.saturating_sub(in_hand).saturating_sub(reader.unsettled(stream).len() as u64);
-        let under_way = reader.read.map_or(0, |read| read.reserved) + reader.claiming.as_ref().map_or(0, |job| job.reserved);
+        let under_way =
+            reader.read.map_or(0, |read| read.reserved) + reader.claiming.as_ref().map_or(0, |job| job.reserved);
         let now = (excess, reader.delivered);
         let stands = excess > 0 && reader.unexplained == now;
         reader.unexplained = now;
@@ -167,7 +168,8 @@ impl Consumer {
             return;
         }
         if let Some(reader) = self.readers.get_mut(at as usize) {
-            let job = Job { stream, from: RETRY.into(), min_idle_ms: RETRY_HORIZON_MS, cursor: "-".into(), reserved: 0 };
+            let job =
+                Job { stream, from: RETRY.into(), min_idle_ms: RETRY_HORIZON_MS, cursor: "-".into(), reserved: 0 };
             reader.enqueue(job);
         }
     }
@@ -224,7 +226,8 @@ impl Consumer {
             "".into()
         ];
         if job.from == own {
-            let in_hand = hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == job.stream);
+            let in_hand =
+                hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == job.stream);
             args.extend(in_hand.map(|(_, held)| Arg::Id(held.entry)));
             // Verdicts that are on their way.
             args.extend(reader.unsettled(job.stream).into_iter().map(Arg::Id));

@@ -211,10 +211,8 @@ impl Consumer {
             return self.rest(at, "looking for the end of the streams (EVAL)", error, cx);
         }
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let ids: Option<Vec<StreamId>> = reply
-            .view()
-            .items()
-            .map(|items| items.filter_map(|id| id.as_bytes().and_then(StreamId::parse)).collect());
+        let ids: Option<Vec<StreamId>> =
+            reply.view().items().map(|items| items.filter_map(|id| id.as_bytes().and_then(StreamId::parse)).collect());
         if let Watch::Asking { tails, clean, .. } = &mut reader.watch
             && let Some(ids) = ids
         {

@@ -211,7 +211,13 @@ impl Consumers {
         Ok(())
     }
 
-    pub(crate) fn settle(&mut self, id: DeliveryId, verdict: Verdict, tell: bool, cx: &mut Cx<'_>) -> Result<(), Stale> {
+    pub(crate) fn settle(
+        &mut self,
+        id: DeliveryId,
+        verdict: Verdict,
+        tell: bool,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), Stale> {
         let held = self.hand.remove(id).ok_or(Stale)?;
         let consumer = self.subs.get_mut(held.sub).ok_or(Stale)?;
         consumer.settle(id, &held, verdict, tell, cx);

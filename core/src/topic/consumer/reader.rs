@@ -178,8 +178,7 @@ impl Reader {
     /// Whether nothing is known to be left there, as of the last contact.
     pub(super) fn is_drained(&self) -> bool {
         // What refuses to be read holds nobody up.
-        let nothing_found =
-            self.appetite == Appetite::Idle || self.watch.is_watching() || self.stage == Stage::Resting;
+        let nothing_found = self.appetite == Appetite::Idle || self.watch.is_watching() || self.stage == Stage::Resting;
         let nothing_claimed = self.jobs.is_empty() && self.claiming.is_none();
         let nothing_elsewhere = self.elsewhere.iter().all(|pending| *pending == 0);
         self.held == 0 && self.is_settled() && nothing_claimed && nothing_elsewhere && nothing_found
@@ -568,7 +567,11 @@ impl Consumer {
         reader.stage = Stage::Resting;
         let passing = matches!(
             error.class(),
-            ErrorClass::Loading | ErrorClass::Busy | ErrorClass::Misconf | ErrorClass::NoReplicas | ErrorClass::MasterDown
+            ErrorClass::Loading
+                | ErrorClass::Busy
+                | ErrorClass::Misconf
+                | ErrorClass::NoReplicas
+                | ErrorClass::MasterDown
         );
         if !passing {
             let warning = Warning::Refused { broker: reader.at.clone(), what, error: error.text().into() };

@@ -142,7 +142,8 @@ impl Consumer {
                 None => reader.acks.push(stream, entry),
             },
             Verdict::Retry { after, .. } if deliveries < limit => {
-                let delay_ms = u64::try_from(after.unwrap_or(delay).as_millis()).unwrap_or(u64::MAX).min(RETRY_HORIZON_MS);
+                let delay_ms =
+                    u64::try_from(after.unwrap_or(delay).as_millis()).unwrap_or(u64::MAX).min(RETRY_HORIZON_MS);
                 reader.defers.push(Deferral { stream, id: entry, delay_ms, tell });
             }
             Verdict::Retry { reason, .. } | Verdict::Reject { reason } => {
@@ -161,7 +162,8 @@ impl Consumer {
         if held.suspect {
             // The next suspect may run now.
             self.survey_one(held.reader, cx);
-            let left = self.readers.get_mut(held.reader as usize).map(|reader| core::mem::take(&mut reader.suspects_left));
+            let left =
+                self.readers.get_mut(held.reader as usize).map(|reader| core::mem::take(&mut reader.suspects_left));
             if left == Some(true) {
                 self.lose_track(held.reader);
             }
@@ -258,7 +260,9 @@ impl Consumer {
     }
 
     pub(super) fn on_ack_orphan(&mut self, at: u32) {
-        let Some(settling) = self.readers.get_mut(at as usize).and_then(|reader| reader.acking.pop_front()) else { return };
+        let Some(settling) = self.readers.get_mut(at as usize).and_then(|reader| reader.acking.pop_front()) else {
+            return;
+        };
         self.put_back(at, settling);
     }
 
@@ -369,7 +373,8 @@ impl Consumer {
     pub(super) fn on_dead(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let sent = core::mem::take(&mut reader.dying);
-        let memory_full = reply.view().items().and_then(|mut items| items.next()).and_then(|one| one.as_str()) == Some("oom");
+        let memory_full =
+            reply.view().items().and_then(|mut items| items.next()).and_then(|one| one.as_str()) == Some("oom");
         if let Reply::Error(error) = reply
             && !passes(error.class())
         {

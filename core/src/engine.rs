@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod conversation;
 #[cfg(test)]
+mod property;
+#[cfg(test)]
 mod watched;
 
 use alloc::collections::VecDeque;

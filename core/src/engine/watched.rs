@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use super::{Engine, Incarnation};
 use crate::command::{Arg, Command};
-use crate::config::Config;
+use crate::config::{Config, Endpoint};
 use crate::id::{ConnId, DeliveryId, OpId, SubId};
 use crate::op::{Op, Rejected, Stale, Sub, Verdict};
 use crate::output::{Closed, Event, Output};
@@ -37,8 +37,8 @@ pub(super) struct Watched {
 }
 
 /// A connection as its server sees it.
-#[derive(Default)]
 pub(super) struct Wire {
+    pub(super) to: Endpoint,
     pub(super) connected: bool,
     pub(super) unanswered: VecDeque<Command>,
     pub(super) unreported: u64,
@@ -199,8 +199,9 @@ impl Watched {
 
     fn note(&mut self, output: &Output) {
         match output {
-            Output::Dial { conn, .. } => {
-                assert!(self.wires.insert(*conn, Wire::default()).is_none(), "{conn:?} is dialled twice");
+            Output::Dial { conn, to } => {
+                let wire = Wire { to: to.clone(), connected: false, unanswered: VecDeque::new(), unreported: 0 };
+                assert!(self.wires.insert(*conn, wire).is_none(), "{conn:?} is dialled twice");
             }
             Output::Send { conn, command } => {
                 let wire = self.wires.get_mut(conn).unwrap_or_else(|| panic!("{command:?} on {conn:?}, which is gone"));

@@ -128,8 +128,11 @@ impl Engine {
     // ---- the world speaks ----
 
     /// A datagram arrived on the announcement socket.
+    ///
+    /// Alone among the inputs it lets no time pass: what is due at `now` fires with the next one. So a late driver that
+    /// empties its socket first expires nobody whose announcement has already arrived.
     pub fn handle_datagram(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) {
-        self.with(now, |engine, _| {
+        self.take_in(now, |engine, _| {
             let (fleet, mut cx) = engine.lend_fleet();
             fleet.on_datagram(from, datagram, &mut cx);
         });
@@ -336,6 +339,18 @@ impl Engine {
 
     /// Runs one input: the clock first, then the input, then what is due, then every effect of both.
     fn with<T>(&mut self, now: Now, input: impl FnOnce(&mut Self, Now) -> T) -> T {
+        let result = self.take_in(now, input);
+        if self.life != Life::Stopped {
+            self.fire_due();
+        }
+        if let Life::Stopping(_) = self.life {
+            self.finish_if_idle();
+        }
+        result
+    }
+
+    /// Runs one input and what it causes. What is due stays due.
+    fn take_in<T>(&mut self, now: Now, input: impl FnOnce(&mut Self, Now) -> T) -> T {
         let now = self.clamp(now);
         self.now = now;
         if self.life == Life::Stopped {
@@ -349,10 +364,6 @@ impl Engine {
         self.unflushed = true;
         let result = input(self, now);
         self.route();
-        self.fire_due();
-        if let Life::Stopping(_) = self.life {
-            self.finish_if_idle();
-        }
         result
     }
 

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod conversation;
 #[cfg(test)]
+mod property;
+#[cfg(test)]
 mod watched;
 
 use alloc::collections::VecDeque;
@@ -553,8 +555,7 @@ impl Engine {
                 placement.on_memory(broker, full, &mut cx);
             }
             Effect::ReaderReady { sub, broker } => {
-                let (consumers, mut cx) = self.lend_consumers();
-                consumers.on_reader_ready(sub, broker, &mut cx);
+                self.consumers.on_reader_ready(sub, broker);
             }
             Effect::ReaderLost { sub, broker, client } => self.consumers.on_reader_lost(sub, broker, client),
             Effect::OpenReader { sub, broker } => {
@@ -687,7 +688,11 @@ impl Engine {
 
 impl core::fmt::Debug for Engine {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Engine").field("now", &self.now).field("life", &self.life).field("stats", &self.stats).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("now", &self.now)
+            .field("life", &self.life)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
     }
 }
 

@@ -34,14 +34,8 @@ enum Memory {
 
 impl Placement {
     pub(crate) fn join(&mut self, broker: BrokerId) {
-        let standing = Standing {
-            present: true,
-            ready: false,
-            room: true,
-            memory: Memory::Enough,
-            weight_seed: 0,
-            timer: None,
-        };
+        let standing =
+            Standing { present: true, ready: false, room: true, memory: Memory::Enough, weight_seed: 0, timer: None };
         self.brokers.insert(broker, standing);
     }
 

@@ -34,7 +34,19 @@ pub enum Script {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 11] = [Self::Claim, Self::Dead, Self::Defer, Self::Ensure, Self::Leave, Self::Reap, Self::Rejoin, Self::Release, Self::Renew, Self::Replay, Self::Tail];
+    pub const ALL: [Self; 11] = [
+        Self::Claim,
+        Self::Dead,
+        Self::Defer,
+        Self::Ensure,
+        Self::Leave,
+        Self::Reap,
+        Self::Rejoin,
+        Self::Release,
+        Self::Renew,
+        Self::Replay,
+        Self::Tail,
+    ];
 
     /// The Lua text.
     #[must_use]

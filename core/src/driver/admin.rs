@@ -111,10 +111,9 @@ impl Admin {
         for broker in self.brokers() {
             let now_ms = broker.read(Command::Time, parse::time).await?;
             for (name, partitions) in self.partitions(&broker, topic).await? {
-                let report = reports.entry(name).or_insert_with_key(|name| TopicReport {
-                    topic: name.clone(),
-                    ..TopicReport::default()
-                });
+                let report = reports
+                    .entry(name)
+                    .or_insert_with_key(|name| TopicReport { topic: name.clone(), ..TopicReport::default() });
                 report.dead += broker.length(&key::dead_letters(&report.topic)).await?;
                 let mut found = Vec::new();
                 for partition in partitions {
@@ -128,11 +127,7 @@ impl Admin {
         Ok(reports.into_values().collect())
     }
 
-    async fn partitions(
-        &self,
-        broker: &Broker,
-        topic: Option<&str>,
-    ) -> Result<BTreeMap<String, BTreeSet<u32>>, Error> {
+    async fn partitions(&self, broker: &Broker, topic: Option<&str>) -> Result<BTreeMap<String, BTreeSet<u32>>, Error> {
         let pattern = key::partition_pattern(topic);
         let mut found: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
         let mut cursor = String::from("0");

@@ -191,10 +191,6 @@ impl Feed {
         &self.queue
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
-    }
-
     /// Gives back what nobody has taken from the queue, waits at most `grace` for the verdicts on the rest, and
     /// resolves when nothing is in hand any more.
     pub(crate) async fn stop(mut self, grace: Duration) -> Result<(), Stopped> {

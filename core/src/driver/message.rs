@@ -142,11 +142,6 @@ impl Queue {
         Poll::Pending
     }
 
-    /// Moves the deliveries whose handlers have run too long, without waiting.
-    pub(crate) fn take_overdue(&self, into: &mut Vec<DeliveryId>) {
-        into.append(&mut self.state.lock().overdue);
-    }
-
     // The driver's side.
 
     /// The subscription it belongs to, once there is one.

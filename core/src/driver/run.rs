@@ -352,10 +352,11 @@ impl<W, F> Run<W, F> {
             let free = self.concurrency.saturating_sub(self.handlers.running());
             let moved = self.look(cx, self.work.room(free, self.waiting.len()));
             self.drop_overdue();
-            self.start(cx, &mut budget);
+            let started = self.start(cx, &mut budget);
             match moved {
-                Poll::Ready(true) if budget > 0 => {}
                 Poll::Ready(false) => break queue = Queue::Ended,
+                // What has started made room: what there was none for may still lie in the queue, and nobody will say.
+                _ if budget > 0 && (started || moved.is_ready()) => {}
                 _ => break,
             }
         }
@@ -399,20 +400,23 @@ impl<W, F> Run<W, F> {
         }
     }
 
-    fn start(&mut self, cx: &mut Context<'_>, budget: &mut usize)
+    fn start(&mut self, cx: &mut Context<'_>, budget: &mut usize) -> bool
     where
         W: Work<F>,
         F: Future<Output: IntoVerdict>,
     {
+        let before = *budget;
+        // Asked also when no handler is free: the wait for a batch begins with its first message.
         while *budget > 0
-            && self.handlers.running() < self.concurrency
             && self.work.is_due(cx, &self.origin.inbox, self.waiting.len())
+            && self.handlers.running() < self.concurrency
             && let Some((ids, input)) = self.work.take(&mut self.waiting)
         {
             *budget -= 1;
             let call = || self.work.call(input, &self.origin);
             self.handlers.start(ids, call, &mut self.verdicts, &mut self.started);
         }
+        *budget < before
     }
 }
 

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use super::{Engine, Incarnation};
 use crate::command::{Arg, Command};
-use crate::config::Config;
+use crate::config::{Config, Endpoint};
 use crate::id::{ConnId, DeliveryId, OpId, SubId};
 use crate::op::{Op, Rejected, Stale, Sub, Verdict};
 use crate::output::{Closed, Event, Output};
@@ -37,8 +37,8 @@ pub(super) struct Watched {
 }
 
 /// A connection as its server sees it.
-#[derive(Default)]
 pub(super) struct Wire {
+    pub(super) to: Endpoint,
     pub(super) connected: bool,
     pub(super) unanswered: VecDeque<Command>,
     pub(super) unreported: u64,
@@ -181,7 +181,10 @@ impl Watched {
                     let now = self.now.mono;
                     assert!(until.is_none_or(|until| until > now), "waits for {until:?} at {now:?}");
                     assert!(!self.stopped || until.is_none(), "waits for {until:?} after it has stopped");
-                    assert!(matches!(self.engine.poll_output(), Output::Wait(again) if again == until), "two waits differ");
+                    assert!(
+                        matches!(self.engine.poll_output(), Output::Wait(again) if again == until),
+                        "two waits differ"
+                    );
                     self.wait = until;
                     return outputs;
                 }
@@ -196,8 +199,9 @@ impl Watched {
 
     fn note(&mut self, output: &Output) {
         match output {
-            Output::Dial { conn, .. } => {
-                assert!(self.wires.insert(*conn, Wire::default()).is_none(), "{conn:?} is dialled twice");
+            Output::Dial { conn, to } => {
+                let wire = Wire { to: to.clone(), connected: false, unanswered: VecDeque::new(), unreported: 0 };
+                assert!(self.wires.insert(*conn, wire).is_none(), "{conn:?} is dialled twice");
             }
             Output::Send { conn, command } => {
                 let wire = self.wires.get_mut(conn).unwrap_or_else(|| panic!("{command:?} on {conn:?}, which is gone"));
@@ -208,7 +212,9 @@ impl Watched {
             Output::Hangup(conn) => {
                 assert!(self.wires.remove(conn).is_some(), "hangs up {conn:?}, which is gone");
             }
-            Output::Event(Event::Done { op, .. }) => assert!(self.open.remove(op), "{op:?} is done twice, or never began"),
+            Output::Event(Event::Done { op, .. }) => {
+                assert!(self.open.remove(op), "{op:?} is done twice, or never began")
+            }
             Output::Event(Event::Delivery(delivery)) => {
                 assert!(self.subs.contains_key(&delivery.sub), "{:?} after its subscription ended", delivery.delivery);
                 assert!(self.hand.insert(delivery.delivery, delivery.sub).is_none(), "{:?} twice", delivery.delivery);

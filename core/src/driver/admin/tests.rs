@@ -16,7 +16,11 @@ fn reply(build: impl FnOnce(&mut ReplyBuilder) -> &mut ReplyBuilder) -> Reply {
 fn described(resp3: bool, lag: impl FnOnce(&mut ReplyBuilder) -> &mut ReplyBuilder) -> Reply {
     reply(|build| {
         build.array(1);
-        if resp3 { build.map(6) } else { build.array(12) };
+        if resp3 {
+            build.map(6)
+        } else {
+            build.array(12)
+        };
         build.bulk(b"name").bulk(b"g").bulk(b"consumers").int(2).bulk(b"pending").int(7);
         build.bulk(b"last-delivered-id").bulk(b"5-1").bulk(b"entries-read").int(9).bulk(b"lag");
         lag(build)

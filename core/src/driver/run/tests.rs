@@ -379,6 +379,17 @@ fn a_bad_name_is_an_error_of_the_run() {
     assert!(matches!(polled, Poll::Ready(Err(Error::Name(_)))));
 }
 
+#[test]
+fn the_wait_for_a_batch_begins_with_its_first_message_although_no_handler_is_free() {
+    let (mut script, group) = script();
+    let mut run = group.run_batch(2, Duration::from_millis(50), |_| pending::<()>());
+    script.join(&mut run);
+    script.deliver(3);
+    assert!(script.poll(&mut run).is_pending());
+    assert_eq!(script.started, [[0, 1]]);
+    assert_eq!(script.timers.len(), 1);
+}
+
 fn numbers(batch: &Batch) -> Vec<u32> {
     batch.iter().map(number).collect()
 }
@@ -435,6 +446,28 @@ fn one_batch_at_a_time_and_a_settled_message_keeps_its_own_verdict() {
     assert_eq!(settled[0], ["2 reject bad"], "the place is free for the next");
     assert_eq!(settled[1][..2], late);
     assert_eq!(settled[1][2..], ["2 retry None all of them", "3 retry None all of them"]);
+}
+
+#[test]
+fn what_waits_in_the_queue_follows_when_a_full_batch_has_left() {
+    let (mut script, group) = script();
+    let open = Rc::new(RefCell::new(None));
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let mut run =
+        group.run_batch(2, Duration::ZERO, |batch: Batch| {
+            seen.borrow_mut().extend(numbers(&batch));
+            let (open, first) = (Rc::clone(&open), number(&batch[0]) == 0);
+            poll_fn(move |cx| {
+                if first && open.replace(Some(cx.waker().clone())).is_none() { Poll::Pending } else { Poll::Ready(()) }
+            })
+        });
+    script.join(&mut run);
+    script.deliver(9);
+    assert!(script.poll(&mut run).is_pending());
+    assert_eq!(*seen.borrow(), [0, 1], "the next batch is full and has to wait");
+    open.borrow().as_ref().unwrap().wake_by_ref();
+    assert!(script.poll(&mut run).is_pending());
+    assert_eq!(*seen.borrow(), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;

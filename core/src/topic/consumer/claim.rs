@@ -38,6 +38,16 @@ pub(super) struct Job {
     reserved: u32,
 }
 
+impl Job {
+    pub(super) fn stream(&self) -> u16 {
+        self.stream
+    }
+
+    pub(super) fn is_from(&self, name: &str) -> bool {
+        &*self.from == name
+    }
+}
+
 impl super::reader::Reader {
     /// Whether entries that nobody holds must still be claimed back before anything new is read.
     pub(super) fn is_recovering(&self) -> bool {
@@ -45,7 +55,7 @@ impl super::reader::Reader {
     }
 
     fn enqueue(&mut self, job: Job) {
-        // A claim under way does not count: what is due since it ran would be missed.
+        // A claim under way does not count: what has become due since it ran would be missed.
         if !self.jobs.iter().any(|other| other.stream == job.stream && other.from == job.from) {
             self.jobs.push_back(job);
         }
@@ -65,10 +75,9 @@ impl Consumer {
         if !reader.is_live() || reader.surveys > 0 || self.stop.is_some() {
             return;
         }
-        let good: Vec<_> = reader.keys.iter().cloned().zip(0u16..).zip(&reader.bad).filter(|(_, bad)| !**bad).collect();
-        let good: Vec<_> = good.into_iter().map(|(one, _)| one).collect();
-        reader.surveys = u32::try_from(good.len()).unwrap_or(u32::MAX);
-        for (key, stream) in good {
+        let streams: Vec<_> = reader.readable().map(|(key, stream)| (key.clone(), stream)).collect();
+        reader.surveys = u32::try_from(streams.len()).unwrap_or(u32::MAX);
+        for (key, stream) in streams {
             self.command(at, Command::Consumers(key, self.spec.group.clone()), Answer::Survey(stream), cx);
         }
     }
@@ -86,8 +95,8 @@ impl Consumer {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.surveys = reader.surveys.saturating_sub(1);
         if let Reply::Error(error) = reply {
-            if error.class() == ErrorClass::NoGroup && reader.is_live() {
-                self.ensure(at, cx);
+            if error.class() == ErrorClass::NoGroup {
+                self.rejoin(at, hand, cx);
             }
             return;
         }
@@ -117,27 +126,26 @@ impl Consumer {
         if reap {
             self.reap(at, stream, cx);
         }
-        self.explain(at, stream, own_pending, hand, cx);
+        self.explain(at, stream, own_pending, hand);
     }
 
-    /// Compares what is pending under this name with what is known of. A difference that no read under way explains, or
+    /// Compares what is pending under this name with what is known of. A difference that nothing under way explains, or
     /// that stands still over two surveys, is entries that nobody holds: they are claimed back.
-    fn explain(&mut self, at: u32, stream: u16, pending: u64, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+    fn explain(&mut self, at: u32, stream: u16, pending: u64, hand: &Slab<DeliveryId, Held>) {
         let in_hand = hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream);
         let in_hand = in_hand.count() as u64;
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if reader.suspects_left {
+            // Left on purpose.
+            return;
+        }
         let excess = pending.saturating_sub(in_hand).saturating_sub(reader.unsettled(stream).len() as u64);
-        let under_way = u64::from(reader.read.map_or(0, |read| read.reserved))
-            + u64::from(reader.claiming.as_ref().map_or(0, |job| job.reserved));
+        let under_way =
+            reader.read.map_or(0, |read| read.reserved) + reader.claiming.as_ref().map_or(0, |job| job.reserved);
         let now = (excess, reader.delivered);
         let stands = excess > 0 && reader.unexplained == now;
         reader.unexplained = now;
-        if excess <= under_way && !stands {
-            return;
-        }
-        reader.lost = true;
-        reader.wake(self.id, cx);
-        self.claim_own(at);
+        reader.lost |= excess > u64::from(under_way) || stands;
     }
 
     fn reap(&self, at: u32, stream: u16, cx: &mut Cx<'_>) {
@@ -160,19 +168,24 @@ impl Consumer {
             return;
         }
         if let Some(reader) = self.readers.get_mut(at as usize) {
-            let job = Job { stream, from: RETRY.into(), min_idle_ms: RETRY_HORIZON_MS, cursor: "-".into(), reserved: 0 };
+            let job =
+                Job { stream, from: RETRY.into(), min_idle_ms: RETRY_HORIZON_MS, cursor: "-".into(), reserved: 0 };
             reader.enqueue(job);
         }
     }
 
-    /// Claims back what is pending under one's own name and in nobody's hand.
-    pub(super) fn claim_own(&mut self, at: u32) {
+    /// Claims back what is pending under one's own name and in nobody's hand. Whether that was not under way already.
+    pub(super) fn claim_own(&mut self, at: u32) -> bool {
         let name = self.name.clone();
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let streams = u16::try_from(reader.keys.len()).unwrap_or(u16::MAX);
-        for stream in (0..streams).filter(|stream| reader.bad.get(*stream as usize) == Some(&false)).collect::<Vec<_>>() {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return false };
+        if reader.jobs.iter().chain(&reader.claiming).any(|job| job.from == name) {
+            return false;
+        }
+        let streams: Vec<u16> = reader.readable().map(|(_, stream)| stream).collect();
+        for stream in streams {
             reader.enqueue(Job { stream, from: name.clone(), min_idle_ms: 0, cursor: "-".into(), reserved: 0 });
         }
+        true
     }
 
     pub(super) fn flush_claims(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
@@ -182,15 +195,14 @@ impl Consumer {
         if !reader.is_live() || reader.claiming.is_some() || self.stop.is_some() {
             return;
         }
-        // One's own entries are claimed while no read is out: what that read brings would be claimed as well.
+        // One's own entries wait for a read that is out: what it brings would be claimed, and run twice.
         let reading = reader.read.is_some_and(|read| read.what == Answer::Read);
         let own = self.name.clone();
         let Some(next) = reader.jobs.iter().position(|job| !reading || job.from != own) else { return };
-        // Half of what is free, so that claims and new entries take turns.
-        let page = PAGE.min(reader.most).min(if reader.lost { free } else { free.div_ceil(2) });
+        let page = PAGE.min(reader.most).min(free);
         if page == 0 {
-            // The credit may lie with a read that waits for entries which never come.
-            return self.wake_reads(cx);
+            // The credit may lie with reads that wait for entries which never come.
+            return self.wake_rich(true, cx);
         }
         let Some(mut job) = reader.jobs.remove(next) else { return };
         let Some(source) = reader.key(job.stream).cloned() else { return };
@@ -210,11 +222,12 @@ impl Consumer {
             self.spec.max_deliveries.into(),
             SUSPECT_FROM.into(),
             // What a handler gave back has killed nobody.
-            if &*job.from == RETRY { page } else { allowed }.into(),
+            if job.is_from(RETRY) { page } else { allowed }.into(),
             "".into()
         ];
         if job.from == own {
-            let in_hand = hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == job.stream);
+            let in_hand =
+                hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == job.stream);
             args.extend(in_hand.map(|(_, held)| Arg::Id(held.entry)));
             // Verdicts that are on their way.
             args.extend(reader.unsettled(job.stream).into_iter().map(Arg::Id));
@@ -230,7 +243,7 @@ impl Consumer {
         let own = job.from == self.name;
         if let Reply::Error(error) = reply {
             return match error.class() {
-                ErrorClass::NoGroup => self.ensure(at, cx),
+                ErrorClass::NoGroup => self.rejoin(at, hand, cx),
                 _ => self.rest(at, "claiming (EVAL)", error, cx),
             };
         }
@@ -242,8 +255,11 @@ impl Consumer {
         if builder.claimed(*got).is_ok() {
             let entries = builder.finish();
             cx.stats.claimed += entries.len() as u64;
-            let kills = &*job.from != RETRY;
-            self.deliver(at, entries, Some((job.stream, kills)), hand, cx);
+            let before = self.suspects;
+            self.deliver(at, entries, Some(&job), hand, cx);
+            if let Some(reader) = self.readers.get_mut(at as usize) {
+                reader.suspects_left |= own && (before > 0 || self.suspects > 0);
+            }
         } else {
             cx.stats.misshapen += 1;
         }
@@ -274,13 +290,7 @@ impl Consumer {
         }
     }
 
-    /// Ends blocked reads, so that the credit they reserve can be dealt anew.
-    fn wake_reads(&mut self, cx: &mut Cx<'_>) {
-        let sub = self.id;
-        self.readers.iter_mut().for_each(|reader| reader.wake(sub, cx));
-    }
-
-    pub(super) fn take_claim(&mut self, at: u32) -> Option<Job> {
+    fn take_claim(&mut self, at: u32) -> Option<Job> {
         let job = self.readers.get_mut(at as usize)?.claiming.take()?;
         self.reserved = self.reserved.saturating_sub(job.reserved);
         Some(job)
@@ -288,11 +298,10 @@ impl Consumer {
 
     /// The answer is lost, and with it perhaps entries that are pending under this name now.
     pub(super) fn on_claim_orphan(&mut self, at: u32) {
-        let asked = self.take_claim(at);
+        let Some(job) = self.take_claim(at) else { return };
         if let Some(reader) = self.readers.get_mut(at as usize) {
             reader.lost = true;
-            reader.shrink(asked.map_or(1, |job| job.reserved));
-            self.claim_own(at);
+            reader.shrink(job.reserved);
         }
     }
 }

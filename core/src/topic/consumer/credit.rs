@@ -18,6 +18,7 @@ use super::{Answer, Consumer};
 use crate::command::{By, Command, Eval, Read, ReadGroup};
 use crate::effect::Cx;
 use crate::id::{DeliveryId, Slab};
+use crate::key::Key;
 use crate::reply::{Reply, StreamId};
 use crate::script::Script;
 
@@ -62,6 +63,7 @@ impl Consumer {
         for at in 0..self.readers.len() {
             let at = u32::try_from(at).unwrap_or(u32::MAX);
             self.flush_verdicts(at, cx);
+            self.recover(at, cx);
             self.flush_claims(at, hand, cx);
         }
         if self.stop.is_some() {
@@ -87,6 +89,7 @@ impl Consumer {
         let scarce = self.spec.in_flight < streams;
         let count = self.readers.len();
         let first = self.deal_from % count;
+        let mut starving = false;
         for n in 0..count {
             let at = (first + n) % count;
             let Some(reader) = self.readers.get(at) else { continue };
@@ -99,42 +102,58 @@ impl Consumer {
             } else {
                 let own = reader.streams();
                 waiting = waiting.saturating_sub(own);
-                self.ask_ample(at, own, active, waiting, cx);
+                starving |= !self.ask_ample(at, own, active, waiting, cx);
+            }
+        }
+        if scarce || starving {
+            self.wake_rich(scarce, cx);
+        }
+    }
+
+    /// Ends reads that wait with more credit than they need while others have none, so that it is dealt anew.
+    pub(super) fn wake_rich(&mut self, scarce: bool, cx: &mut Cx<'_>) {
+        for at in 0..self.readers.len() {
+            let Some(reader) = self.readers.get(at) else { continue };
+            let least = if scarce { 0 } else { reader.streams() };
+            if reader.read.is_some_and(|read| read.reserved > least) {
+                self.wake(u32::try_from(at).unwrap_or(u32::MAX), cx);
             }
         }
     }
 
-    /// One read over all streams. `others` is the least that the other readers without a read need.
-    fn ask_ample(&mut self, at: u32, own: u32, active: u32, others: u32, cx: &mut Cx<'_>) {
+    /// One read over all streams, if there is credit for it. `others` is the least that the other readers without a read
+    /// need.
+    fn ask_ample(&mut self, at: u32, own: u32, active: u32, others: u32, cx: &mut Cx<'_>) -> bool {
         let free = self.free();
         if free < own {
-            return;
+            return false;
         }
         let share = self.spec.in_flight / active;
-        let Some(appetite) = self.readers.get(at as usize).map(|reader| reader.appetite) else { return };
+        let Some(appetite) = self.readers.get(at as usize).map(|reader| reader.appetite) else { return true };
         let (most, blocks) = match appetite {
             Appetite::Hungry if active == 1 => (free, true),
             Appetite::Hungry => (free.saturating_sub(others), false),
             Appetite::Curious => (free.saturating_sub(others).min(share), true),
             Appetite::Idle => (own, true),
         };
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        let Some(reader) = self.readers.get_mut(at as usize) else { return true };
         let count = (most.min(reader.most) / own).max(1);
-        let keys = reader.readable();
+        let keys = reader.readable().map(|(key, _)| key.clone()).collect();
         self.deal_from = at as usize + 1;
         self.reserve(at, Answer::Read, count * own, blocks);
         self.read_group(at, keys, count, blocks, cx);
+        true
     }
 
     /// One step of asking, noting or waiting.
     fn ask_scarce(&mut self, at: u32, cx: &mut Cx<'_>) {
         let free = self.free();
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let keys = reader.readable();
+        let keys: Vec<Key> = reader.readable().map(|(key, _)| key.clone()).collect();
         let streams = u16::try_from(keys.len()).unwrap_or(u16::MAX);
         match &mut reader.watch {
-            // The streams have changed since.
             Watch::Watching(tails) | Watch::Asking { tails: Some(tails), .. } if tails.len() != keys.len() => {
+                // Streams have come or gone since.
                 reader.watch = Watch::default();
                 self.ask_scarce(at, cx);
             }
@@ -192,10 +211,8 @@ impl Consumer {
             return self.rest(at, "looking for the end of the streams (EVAL)", error, cx);
         }
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let ids: Option<Vec<StreamId>> = reply
-            .view()
-            .items()
-            .map(|items| items.filter_map(|id| id.as_bytes().and_then(StreamId::parse)).collect());
+        let ids: Option<Vec<StreamId>> =
+            reply.view().items().map(|items| items.filter_map(|id| id.as_bytes().and_then(StreamId::parse)).collect());
         if let Watch::Asking { tails, clean, .. } = &mut reader.watch
             && let Some(ids) = ids
         {
@@ -225,7 +242,7 @@ impl Consumer {
         }
     }
 
-    fn read_group(&self, at: u32, keys: Vec<crate::key::Key>, count: u32, blocks: bool, cx: &mut Cx<'_>) {
+    fn read_group(&self, at: u32, keys: Vec<Key>, count: u32, blocks: bool, cx: &mut Cx<'_>) {
         let read = ReadGroup {
             group: self.spec.group.clone(),
             consumer: self.name.clone(),
@@ -240,7 +257,7 @@ impl Consumer {
 impl super::reader::Reader {
     /// How many streams a read names.
     fn streams(&self) -> u32 {
-        u32::try_from(self.bad.iter().filter(|bad| !**bad).count()).unwrap_or(u32::MAX).max(1)
+        u32::try_from(self.readable().count()).unwrap_or(u32::MAX).max(1)
     }
 }
 

@@ -178,7 +178,7 @@ impl Consumers {
         let known: Vec<(BrokerId, Contact)> = self.brokers.iter().map(|(id, contact)| (id, contact.clone())).collect();
         let Some(consumer) = self.subs.get_mut(id) else { return Ok(id) };
         for (broker, contact) in known {
-            consumer.on_broker_ready(broker, &contact, cx);
+            consumer.on_broker_ready(broker, &contact, &self.hand, cx);
         }
         let (renew, claim) = (consumer.spec.claim_idle / 3, consumer.spec.claim_period);
         cx.timers.arm(consumer.timers.renew, cx.now.mono + renew);
@@ -211,7 +211,13 @@ impl Consumers {
         Ok(())
     }
 
-    pub(crate) fn settle(&mut self, id: DeliveryId, verdict: Verdict, tell: bool, cx: &mut Cx<'_>) -> Result<(), Stale> {
+    pub(crate) fn settle(
+        &mut self,
+        id: DeliveryId,
+        verdict: Verdict,
+        tell: bool,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), Stale> {
         let held = self.hand.remove(id).ok_or(Stale)?;
         let consumer = self.subs.get_mut(held.sub).ok_or(Stale)?;
         consumer.settle(id, &held, verdict, tell, cx);
@@ -223,7 +229,7 @@ impl Consumers {
 
     pub(crate) fn on_broker_ready(&mut self, broker: BrokerId, contact: Contact, cx: &mut Cx<'_>) {
         for (_, consumer) in self.subs.iter_mut() {
-            consumer.on_broker_ready(broker, &contact, cx);
+            consumer.on_broker_ready(broker, &contact, &self.hand, cx);
         }
         self.brokers.insert(broker, contact);
         self.mark_all();
@@ -242,21 +248,20 @@ impl Consumers {
     pub(crate) fn forget(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         self.brokers.remove(broker);
         for (_, consumer) in self.subs.iter_mut() {
-            if let Some(at) = consumer.by_broker.remove(broker) {
-                consumer.give_up(at, "its broker was given up", cx);
-            }
+            consumer.detach(broker, cx);
         }
         self.mark_all();
     }
 
-    /// Whether no subscription knows of anything left on a broker: the last read found nothing, nothing is in hand.
+    /// Whether no subscription knows of anything left on a broker: the last read found nothing, nothing is in hand, no
+    /// retry is to come.
     pub(crate) fn is_drained(&self, broker: BrokerId) -> bool {
-        self.subs.iter().filter_map(|(_, consumer)| consumer.reader(broker)).all(Reader::is_drained)
+        self.subs.iter().all(|(_, consumer)| consumer.is_drained(broker))
     }
 
-    pub(crate) fn on_reader_ready(&mut self, sub: SubId, broker: BrokerId, cx: &mut Cx<'_>) {
-        if let Some(consumer) = self.subs.get_mut(sub) {
-            consumer.on_reader_ready(broker, cx);
+    pub(crate) fn on_reader_ready(&mut self, sub: SubId, broker: BrokerId) {
+        if let Some(reader) = self.subs.get_mut(sub).and_then(|consumer| consumer.reader_mut(broker)) {
+            reader.lane = true;
             self.mark(sub);
         }
     }
@@ -274,7 +279,8 @@ impl Consumers {
         let hand = &mut self.hand;
         match answer {
             Answer::Ensure => consumer.on_ensured(at, &reply, cx),
-            Answer::Rejoin => consumer.ensure(at, cx),
+            // The registration behind it makes what it could not.
+            Answer::Rejoin => {}
             Answer::Read => consumer.on_read(at, &reply, hand, cx),
             Answer::Tail => consumer.on_tail(at, &reply, cx),
             Answer::Watch => consumer.on_watched(at, &reply, cx),
@@ -286,8 +292,9 @@ impl Consumers {
             Answer::Defer => consumer.on_deferred(at, &reply, cx),
             Answer::Dead => consumer.on_dead(at, &reply, cx),
             Answer::Release => consumer.on_released(at, &reply, cx),
+            Answer::Kill => consumer.on_killed(at, matches!(reply, Reply::Int(_)), cx),
             Answer::Leave => consumer.on_left(at, cx),
-            Answer::Reap | Answer::Kill => {}
+            Answer::Reap => {}
         }
         self.mark(sub);
     }
@@ -413,6 +420,12 @@ impl Consumer {
         self.readers.get_mut(*self.by_broker.get(broker)? as usize)
     }
 
+    fn is_drained(&self, broker: BrokerId) -> bool {
+        let Some(at) = self.by_broker.get(broker).copied() else { return true };
+        let retries = self.agenda.iter().any(|(_, task)| matches!(task, Task::Retry(reader, _) if *reader == at));
+        !retries && self.readers.get(at as usize).is_none_or(Reader::is_drained)
+    }
+
     /// Credit that nothing holds or may bring.
     fn free(&self) -> u32 {
         self.spec.in_flight.saturating_sub(self.held).saturating_sub(self.reserved)
@@ -433,17 +446,28 @@ impl Consumer {
         }
     }
 
-    /// Hands a batch to the application: entries of the streams that the batch names, or claimed ones, all of one
-    /// stream, with whether their former holder may have died of them.
-    fn deliver(&mut self, at: u32, batch: Entries, claimed: Option<(u16, bool)>, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+    /// Hands a batch to the application: entries of the streams the batch names, or all of those a claim was for.
+    fn deliver(
+        &mut self,
+        at: u32,
+        batch: Entries,
+        claimed: Option<&claim::Job>,
+        hand: &mut Slab<DeliveryId, Held>,
+        cx: &mut Cx<'_>,
+    ) {
         let batch = Arc::new(batch);
+        let stream = claimed.map(claim::Job::stream);
+        // What is claimed back from one's own name keeps its count; from others it has just been raised.
+        let suspect_from = claim::SUSPECT_FROM + u32::from(claimed.is_none_or(|job| !job.is_from(&self.name)));
+        // What a handler gave back has killed nobody.
+        let kills = claimed.is_none_or(|job| !job.is_from(crate::script::RETRY));
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let Some(broker) = reader.broker else { return };
         let streams = reader.streams_of(&batch);
         reader.delivered += batch.len() as u64;
         for index in 0..batch.len() {
             let named = || streams.get(batch.stream(index)).copied().flatten();
-            let Some(stream) = claimed.map(|(stream, _)| stream).or_else(named) else { continue };
+            let Some(stream) = stream.or_else(named) else { continue };
             let entry = batch.id(index);
             // A first read does not say; the claim script does.
             let deliveries = batch.deliveries(index).max(1);
@@ -452,7 +476,7 @@ impl Consumer {
                 reader.releases.push(stream, entry, false);
                 continue;
             }
-            let suspect = deliveries > claim::SUSPECT_FROM && claimed.is_some_and(|(_, kills)| kills);
+            let suspect = deliveries >= suspect_from && kills;
             self.suspects += u32::from(suspect);
             self.held += 1;
             reader.held += 1;

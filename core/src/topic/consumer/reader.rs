@@ -11,9 +11,9 @@ use super::{Answer, Consumer, Contact, Held, Task};
 use crate::command::{Arg, By, Command, Eval};
 use crate::config::Endpoint;
 use crate::effect::{Cx, Effect};
-use crate::id::{BrokerId, DeliveryId, Slab, SubId};
+use crate::id::{BrokerId, DeliveryId, Slab};
 use crate::key::{self, Key};
-use crate::op::{Settled, Start};
+use crate::op::Start;
 use crate::output::{Event, Warning};
 use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
 use crate::script::Script;
@@ -25,6 +25,8 @@ const REST: core::time::Duration = core::time::Duration::from_secs(5);
 const RECHECK: core::time::Duration = core::time::Duration::from_secs(60);
 /// How long it rests after one that may.
 const PAUSE: core::time::Duration = core::time::Duration::from_secs(1);
+
+const NOTHING_SEEN: StreamId = StreamId { ms: 0, seq: 0 };
 
 /// One subscription on one broker, or rather on one data set: it outlives the connection, and the broker's address.
 #[derive(Debug)]
@@ -56,14 +58,14 @@ pub(super) struct Reader {
     pub(super) most: u32,
     /// Streams of another type: left out until they are looked at again.
     pub(super) bad: Vec<bool>,
-    /// Pending entries that the last survey could not explain, and how many deliveries there had been by then.
+    /// Pending entries that the last survey could not explain, and how many had been delivered by then.
     pub(super) unexplained: (u64, u64),
     pub(super) delivered: u64,
     /// What the last survey found pending with other consumers, by stream.
     pub(super) elsewhere: Vec<u64>,
-    /// Given up: nothing that is settled from now on can reach it.
-    pub(super) gone: bool,
     lost_client: Option<i64>,
+    /// Suspects may have been left pending under this consumer's name because one was in hand.
+    pub(super) suspects_left: bool,
     pub(super) held: u32,
     pub(super) acks: Batch,
     pub(super) told: Vec<(u16, StreamId, DeliveryId)>,
@@ -103,7 +105,7 @@ pub(super) struct Outstanding {
     pub(super) what: Answer,
     pub(super) reserved: u32,
     pub(super) blocks: bool,
-    /// It was woken already.
+    /// It was told to end.
     pub(super) woken: bool,
 }
 
@@ -131,8 +133,8 @@ impl Reader {
             unexplained: (0, 0),
             delivered: 0,
             elsewhere: Vec::new(),
-            gone: false,
             lost_client: None,
+            suspects_left: false,
             held: 0,
             acks: Batch::default(),
             told: Vec::new(),
@@ -158,15 +160,14 @@ impl Reader {
         self.jobs.clear();
     }
 
-    /// Ends a read that blocks and holds credit, once.
-    pub(super) fn wake(&mut self, sub: SubId, cx: &mut Cx<'_>) {
-        if let (Some(broker), Some(read)) = (self.broker, &mut self.read)
-            && read.blocks
-            && read.reserved > 0
-            && !core::mem::replace(&mut read.woken, true)
-        {
-            cx.effect(Effect::Unblock { sub, broker });
-        }
+    fn detach(&mut self) {
+        self.on_broker_unready();
+        self.broker = None;
+        self.lane = false;
+        self.ensuring = 0;
+        self.checking = 0;
+        self.surveys = 0;
+        self.renewing.clear();
     }
 
     pub(super) fn on_lane_lost(&mut self, client: Option<i64>) {
@@ -176,15 +177,28 @@ impl Reader {
 
     /// Whether nothing is known to be left there, as of the last contact.
     pub(super) fn is_drained(&self) -> bool {
-        let nothing_found = self.appetite == Appetite::Idle || self.watch.is_watching();
-        let nothing_pending = self.held == 0 && !self.lost && self.elsewhere.iter().all(|pending| *pending == 0);
-        nothing_found && nothing_pending && self.is_settled()
+        // What refuses to be read holds nobody up.
+        let nothing_found = self.appetite == Appetite::Idle || self.watch.is_watching() || self.stage == Stage::Resting;
+        let nothing_claimed = self.jobs.is_empty() && self.claiming.is_none();
+        let nothing_elsewhere = self.elsewhere.iter().all(|pending| *pending == 0);
+        self.held == 0 && self.is_settled() && nothing_claimed && nothing_elsewhere && nothing_found
     }
 
-    /// The streams that can be read.
-    pub(super) fn readable(&self) -> Vec<Key> {
-        let good = |(key, bad): (&Key, &bool)| if *bad { None } else { Some(key.clone()) };
-        self.keys.iter().zip(&self.bad).filter_map(good).collect()
+    /// The streams that can be read, with their numbers.
+    pub(super) fn readable(&self) -> impl Iterator<Item = (&Key, u16)> {
+        self.keys.iter().zip(0u16..).zip(&self.bad).filter(|(_, bad)| !**bad).map(|(stream, _)| stream)
+    }
+
+    /// Whether nothing refers to it any more.
+    fn is_vacant(&self) -> bool {
+        self.broker.is_none() && self.held == 0 && self.is_settled()
+    }
+
+    /// A reply that never came may have been too large to come.
+    pub(super) fn shrink(&mut self, asked: u32) {
+        // This many of the largest bodies still fit into a reply.
+        const FIT: u32 = 16;
+        self.most = (asked / 4).max(FIT).min(self.most);
     }
 
     /// Whether every verdict has reached the broker.
@@ -203,35 +217,24 @@ impl Reader {
         self.ready && self.stage == Stage::Live
     }
 
-    pub(super) fn stream_of(&self, name: &[u8]) -> Option<u16> {
-        let at = self.keys.iter().position(|key| key.as_str().as_bytes() == name)?;
-        u16::try_from(at).ok()
-    }
-
     /// Which of the streams each of a batch's streams is. Replies keep the order of the request, so the search goes on
     /// from the last one found.
     pub(super) fn streams_of(&self, batch: &crate::reply::Entries) -> Vec<Option<u16>> {
         let count = self.keys.len();
         let mut next = 0;
-        let find = |name: &[u8], next: &mut usize| {
-            let found = (0..count).map(|n| (*next + n) % count).find(|at| {
-                self.keys.get(*at).is_some_and(|key| key.as_str().as_bytes() == name)
-            })?;
-            *next = found + 1;
+        let mut find = |name: &[u8]| {
+            let is_it = |at: &usize| self.keys.get(*at).is_some_and(|key| key.as_str().as_bytes() == name);
+            let found = (0..count).map(|n| (next + n) % count).find(is_it)?;
+            next = found + 1;
             u16::try_from(found).ok()
         };
-        (0..batch.streams()).map(|stream| find(batch.stream_key(stream), &mut next)).collect()
+        (0..batch.streams()).map(|stream| find(batch.stream_key(stream))).collect()
     }
 
     pub(super) fn note_seen(&mut self, stream: u16, entry: StreamId) {
         if let Some(seen) = self.seen.get_mut(stream as usize) {
             *seen = entry.max(*seen);
         }
-    }
-
-    /// A reply that never came may have been too large to come.
-    pub(super) fn shrink(&mut self, asked: u32) {
-        self.most = (asked / 4).clamp(1, self.most);
     }
 
     pub(super) fn key(&self, stream: u16) -> Option<&Key> {
@@ -245,7 +248,7 @@ impl Reader {
         for i in self.keys.len()..want {
             self.keys.push(key::partition(topic, u32::try_from(i).unwrap_or(0)));
         }
-        self.seen.resize(self.keys.len(), StreamId { ms: 0, seq: 0 });
+        self.seen.resize(self.keys.len(), NOTHING_SEEN);
         self.acks.resize(self.keys.len());
         self.releases.resize(self.keys.len());
         self.bad.resize(self.keys.len(), false);
@@ -261,13 +264,16 @@ impl Reader {
 
 impl Consumer {
     /// A broker can be used (again). A data set that was known under another address is taken up where it was.
-    pub(super) fn on_broker_ready(&mut self, broker: BrokerId, contact: &Contact, cx: &mut Cx<'_>) {
-        if let Some(at) = self.by_broker.get(broker).copied()
-            && self.readers.get(at as usize).is_some_and(|reader| reader.is_other(&contact.store))
-        {
-            // What was in hand there is void. Its connection for reads may be blocked on the data set of before.
-            self.give_up(at, "another data set is behind that address", cx);
-            self.by_broker.remove(broker);
+    pub(super) fn on_broker_ready(
+        &mut self,
+        broker: BrokerId,
+        contact: &Contact,
+        hand: &Slab<DeliveryId, Held>,
+        cx: &mut Cx<'_>,
+    ) {
+        if self.reader(broker).is_some_and(|reader| reader.is_other(&contact.store)) {
+            self.detach(broker, cx);
+            // Its read belongs to the data set that is gone.
             cx.effect(Effect::CloseReader { sub: self.id, broker });
         }
         let known = self.by_broker.get(broker).copied().or_else(|| self.stranded(&contact.store));
@@ -275,14 +281,9 @@ impl Consumer {
         if let Some(before) = self.readers.get(at as usize).and_then(|reader| reader.broker)
             && before != broker
         {
-            // The data set has moved: its reader moves with it, and leaves nothing at the old address.
-            self.by_broker.remove(before);
-            self.take_read(at);
+            // The data set has moved: its reader moves along and leaves nothing at the old address.
+            self.detach(before, cx);
             cx.effect(Effect::CloseReader { sub: self.id, broker: before });
-            if let Some(reader) = self.readers.get_mut(at as usize) {
-                reader.lane = false;
-                reader.lost = true;
-            }
         }
         self.by_broker.insert(broker, at);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
@@ -297,7 +298,19 @@ impl Consumer {
         if self.stop.is_none() {
             cx.effect(Effect::OpenReader { sub: self.id, broker });
         }
-        self.ensure(at, cx);
+        self.register(at, hand, cx);
+    }
+
+    /// The broker is gone, or another data set is behind its address. What was said to it is not answered any more; what
+    /// was settled waits for the data set to come back.
+    pub(super) fn detach(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
+        let Some(at) = self.by_broker.remove(broker) else { return };
+        self.lose_read(at);
+        self.on_claim_orphan(at);
+        if let Some(reader) = self.readers.get_mut(at as usize) {
+            reader.detach();
+        }
+        self.stop_telling(at, cx);
     }
 
     /// A reader of this data set that cannot reach it any more where it was.
@@ -305,14 +318,13 @@ impl Consumer {
         if store.is_empty() {
             return None;
         }
-        let at = self.readers.iter().position(|reader| !reader.ready && !reader.gone && &*reader.store == store)?;
+        let at = self.readers.iter().position(|reader| !reader.ready && &*reader.store == store)?;
         u32::try_from(at).ok()
     }
 
-    /// A place among the readers: one that was given up and that nothing refers to any more, or a new one.
+    /// A place among the readers: one that nothing refers to any more, or a new one.
     fn new_reader(&mut self, contact: &Contact) -> u32 {
-        let free = self.readers.iter().position(|reader| reader.gone && reader.held == 0);
-        let at = free.unwrap_or(self.readers.len());
+        let at = self.readers.iter().position(Reader::is_vacant).unwrap_or(self.readers.len());
         match self.readers.get_mut(at) {
             Some(reader) => *reader = Reader::new(contact),
             None => self.readers.push(Reader::new(contact)),
@@ -320,40 +332,60 @@ impl Consumer {
         u32::try_from(at).unwrap_or(u32::MAX)
     }
 
-    /// A data set is out of reach for good: whoever waits for what becomes of a verdict there is told.
-    pub(super) fn give_up(&mut self, at: u32, why: &str, cx: &mut Cx<'_>) {
-        self.take_read(at);
-        self.take_claim(at);
+    /// While entries may be pending under this name that nobody holds: makes sure that the old connection takes no more,
+    /// and claims them back before anything new is read. However often that is refused or lost, it comes round again.
+    pub(super) fn recover(&mut self, at: u32, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        for delivery in reader.untold() {
-            cx.event(Event::Settled { delivery, result: Settled::Lost(why.into()) });
+        if !reader.lost || !reader.is_live() || self.stop.is_some() {
+            return;
         }
-        let (held, store, contact) = (reader.held, reader.store.clone(), reader.at.clone());
-        *reader = Reader::new(&Contact { store, at: contact, clock_offset_ms: 0 });
-        reader.held = held;
-        reader.gone = true;
-    }
-
-    pub(super) fn on_reader_ready(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
-        let Some(at) = self.by_broker.get(broker).copied() else { return };
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        reader.lane = true;
-        if reader.lost {
-            self.recover(at, cx);
-        }
-    }
-
-    /// Entries may be pending under this name that nobody holds: makes sure that the old connection takes no more, and
-    /// claims them back before anything new is read.
-    fn recover(&mut self, at: u32, cx: &mut Cx<'_>) {
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
         if let Some(client) = reader.lost_client.take() {
             self.command(at, Command::Kill(client), Answer::Kill, cx);
-            // The kill may come too late for a read that blocks on the server: look once more when it must be over.
+        }
+        if self.claim_own(at) {
+            // A read under way comes to its end first: a claim would take what its answer brings.
+            self.wake(at, cx);
+        }
+    }
+
+    /// Ends a read that blocks on the server, without losing what it has.
+    pub(super) fn wake(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if let (Some(broker), Some(read)) = (reader.broker, &mut reader.read)
+            && reader.ready
+            && read.blocks
+            && !core::mem::replace(&mut read.woken, true)
+        {
+            cx.effect(Effect::Unblock { sub: self.id, broker });
+        }
+    }
+
+    /// Nobody is there any more under the old connection's name; or that is not known, and its read may go on blocking
+    /// on the server, so there is more to look for when it must be over.
+    pub(super) fn on_killed(&mut self, at: u32, certain: bool, cx: &mut Cx<'_>) {
+        if !certain {
             let over = cx.now.mono + cx.config.timing.block + cx.config.timing.block_margin;
             self.plan(over, Task::Recover(at), cx);
         }
-        self.claim_own(at);
+    }
+
+    /// Something may be pending under this name that nobody holds.
+    pub(super) fn lose_track(&mut self, at: u32) {
+        if let Some(reader) = self.readers.get_mut(at as usize) {
+            reader.lost = true;
+        }
+    }
+
+    /// A read that has no answer: what it took nobody holds.
+    fn lose_read(&mut self, at: u32) {
+        let Some(read) = self.take_read(at) else { return };
+        if let Some(reader) = self.readers.get_mut(at as usize) {
+            if read.what == Answer::Read {
+                reader.lost = true;
+                reader.shrink(read.reserved);
+            }
+            reader.watch = Watch::default();
+        }
     }
 
     /// Registers the topic and the group, and creates what is missing.
@@ -366,7 +398,7 @@ impl Consumer {
         }
         reader.stage = Stage::ExpectEnsure;
         reader.grow(topic.name(), topic.partitions().len());
-        let keys = reader.readable();
+        let keys: Vec<Key> = reader.readable().map(|(key, _)| key.clone()).collect();
         reader.ensuring = u32::try_from(keys.chunks(ENSURE_STREAMS).count()).unwrap_or(u32::MAX);
         let start = match self.spec.start {
             Start::Oldest => "1 live 0".into(),
@@ -423,9 +455,6 @@ impl Consumer {
         reader.stage = Stage::Live;
         reader.appetite = Appetite::Hungry;
         reader.watch = Watch::default();
-        if reader.lost {
-            self.claim_own(at);
-        }
         self.survey_one(at, cx);
     }
 
@@ -454,19 +483,18 @@ impl Consumer {
             cx.event(Event::Warning(warning.into()));
         }
         reader.checking = reader.checking.saturating_sub(1);
-        if reader.checking == 0 && reader.stage == Stage::ExpectTypes {
-            let none_is_good = reader.bad.iter().all(|bad| *bad);
-            let some_is_bad = reader.bad.iter().any(|bad| *bad);
-            if some_is_bad {
-                self.plan(cx.now.mono + RECHECK, Task::Recheck(at), cx);
-            }
-            if none_is_good {
-                if let Some(reader) = self.readers.get_mut(at as usize) {
-                    reader.stage = Stage::Resting;
-                }
-            } else {
-                self.ensure(at, cx);
-            }
+        if reader.checking > 0 || reader.stage != Stage::ExpectTypes {
+            return;
+        }
+        let none_is_good = reader.readable().next().is_none();
+        if none_is_good {
+            reader.stage = Stage::Resting;
+        }
+        if reader.bad.contains(&true) {
+            self.plan(cx.now.mono + RECHECK, Task::Recheck(at), cx);
+        }
+        if !none_is_good {
+            self.ensure(at, cx);
         }
     }
 
@@ -499,7 +527,7 @@ impl Consumer {
 
     fn on_read_refused(&mut self, at: u32, error: &ErrorReply, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         match error.class() {
-            ErrorClass::NoGroup => self.rejoin(at, error.text(), hand, cx),
+            ErrorClass::NoGroup => self.rejoin(at, hand, cx),
             // The stream was deleted under a blocked read: look again, which recreates it.
             ErrorClass::Unblocked => self.ensure(at, cx),
             ErrorClass::WrongType => self.check_types(at, cx),
@@ -507,33 +535,30 @@ impl Consumer {
         }
     }
 
-    /// The group is gone. Where the stream is still the one that was read, the group goes on where it was; a new
-    /// stream is read from its start.
-    pub(super) fn rejoin(&mut self, at: u32, text: &str, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if reader.stage != Stage::Live {
-            return;
+    /// The group is gone, on one stream at least.
+    pub(super) fn rejoin(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        if self.readers.get(at as usize).is_some_and(|reader| reader.stage == Stage::Live) {
+            self.register(at, hand, cx);
         }
-        reader.stage = Stage::ExpectEnsure;
-        let named = text.split('\'').nth(1).and_then(|key| reader.stream_of(key.as_bytes()));
-        let known = named.and_then(|stream| Some((stream, *reader.seen.get(stream as usize)?, reader.key(stream)?.clone())));
-        match known {
-            Some((stream, seen, key)) if seen > (StreamId { ms: 0, seq: 0 }) => {
-                let unsettled = hand
-                    .iter()
-                    .filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream)
-                    .map(|(_, held)| before(held.entry))
-                    .min();
-                let args = alloc::vec![
-                    Arg::Text(self.spec.group.clone()),
-                    seen.into(),
-                    unsettled.unwrap_or(seen).into()
-                ];
-                let eval = Eval { script: Script::Rejoin, keys: alloc::vec![key], args };
-                self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Rejoin, cx);
-            }
-            _ => self.ensure(at, cx),
+    }
+
+    /// Registers. Where a stream is still the one that was read and its group is gone, the group goes on where it was; a
+    /// new stream is read from its start.
+    fn register(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get(at as usize) else { return };
+        let read = reader.keys.iter().zip(&reader.seen).zip(0u16..).filter(|((_, seen), _)| **seen > NOTHING_SEEN);
+        for ((key, seen), stream) in read {
+            let unsettled = hand
+                .iter()
+                .filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream)
+                .map(|(_, held)| before(held.entry))
+                .min();
+            let group = Arg::Text(self.spec.group.clone());
+            let args = alloc::vec![group, (*seen).into(), unsettled.unwrap_or(*seen).into()];
+            let eval = Eval { script: Script::Rejoin, keys: alloc::vec![key.clone()], args };
+            self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Rejoin, cx);
         }
+        self.ensure(at, cx);
     }
 
     /// A refusal: say so, and try again from the registration after a while.
@@ -542,7 +567,11 @@ impl Consumer {
         reader.stage = Stage::Resting;
         let passing = matches!(
             error.class(),
-            ErrorClass::Loading | ErrorClass::Busy | ErrorClass::Misconf | ErrorClass::NoReplicas | ErrorClass::MasterDown
+            ErrorClass::Loading
+                | ErrorClass::Busy
+                | ErrorClass::Misconf
+                | ErrorClass::NoReplicas
+                | ErrorClass::MasterDown
         );
         if !passing {
             let warning = Warning::Refused { broker: reader.at.clone(), what, error: error.text().into() };
@@ -554,17 +583,8 @@ impl Consumer {
     /// A command of this reader has no answer.
     pub(super) fn on_orphan(&mut self, at: u32, answer: Answer, cx: &mut Cx<'_>) {
         match answer {
-            Answer::Read | Answer::Tail | Answer::Watch => {
-                let asked = self.take_read(at);
-                if let Some(reader) = self.readers.get_mut(at as usize) {
-                    if answer == Answer::Read {
-                        reader.lost = true;
-                        reader.shrink(asked.map_or(1, |read| read.reserved));
-                    }
-                    reader.watch = Watch::default();
-                }
-            }
-            Answer::Ensure | Answer::Rejoin => {
+            Answer::Read | Answer::Tail | Answer::Watch => self.lose_read(at),
+            Answer::Ensure => {
                 if let Some(reader) = self.readers.get_mut(at as usize)
                     && reader.stage == Stage::ExpectEnsure
                 {
@@ -593,7 +613,8 @@ impl Consumer {
                     reader.checking = 0;
                 }
             }
-            Answer::Reap | Answer::Kill => {}
+            Answer::Kill => self.on_killed(at, false, cx),
+            Answer::Reap | Answer::Rejoin => {}
         }
     }
 
@@ -611,18 +632,10 @@ impl Consumer {
             self.agenda.remove(&(at, task));
             match task {
                 Task::Retry(reader, stream) => self.claim_due(reader, stream),
-                Task::Recover(at) => {
-                    // No new read may start before: its entries would be claimed twice.
-                    if let Some(reader) = self.readers.get_mut(at as usize)
-                        && !reader.gone
-                    {
-                        reader.lost = true;
-                        self.claim_own(at);
-                    }
-                }
+                Task::Recover(reader) => self.lose_track(reader),
                 Task::Recheck(at) => {
-                    let idle = self.readers.get(at as usize).is_some_and(|r| matches!(r.stage, Stage::Live | Stage::Resting));
-                    if idle {
+                    let stage = self.readers.get(at as usize).map(|reader| reader.stage);
+                    if matches!(stage, Some(Stage::Live | Stage::Resting)) {
                         self.check_types(at, cx);
                     }
                 }

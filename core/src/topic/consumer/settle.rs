@@ -122,14 +122,6 @@ impl super::reader::Reader {
         }
         ids
     }
-
-    /// Deliveries whose settling somebody waits for.
-    pub(super) fn untold(&self) -> Vec<DeliveryId> {
-        let acking = self.acking.iter().filter_map(|settling| settling.tell);
-        let defers = self.defers.iter().chain(&self.deferring).filter_map(|defer| defer.tell);
-        let deaths = self.deaths.iter().chain(&self.dying).filter_map(|death| death.tell);
-        self.told.iter().map(|(_, _, delivery)| *delivery).chain(acking).chain(defers).chain(deaths).collect()
-    }
 }
 
 impl Consumer {
@@ -144,19 +136,14 @@ impl Consumer {
         let Some(reader) = self.readers.get_mut(held.reader as usize) else { return };
         reader.held = reader.held.saturating_sub(1);
         let (stream, entry, deliveries) = (held.stream, held.entry, held.deliveries);
-        if reader.gone {
-            if let Some(delivery) = tell {
-                cx.event(Event::Settled { delivery, result: Settled::Lost("its broker is gone".into()) });
-            }
-            return;
-        }
         match verdict {
             Verdict::Done => match tell {
                 Some(delivery) => reader.told.push((stream, entry, delivery)),
                 None => reader.acks.push(stream, entry),
             },
             Verdict::Retry { after, .. } if deliveries < limit => {
-                let delay_ms = u64::try_from(after.unwrap_or(delay).as_millis()).unwrap_or(u64::MAX).min(RETRY_HORIZON_MS);
+                let delay_ms =
+                    u64::try_from(after.unwrap_or(delay).as_millis()).unwrap_or(u64::MAX).min(RETRY_HORIZON_MS);
                 reader.defers.push(Deferral { stream, id: entry, delay_ms, tell });
             }
             Verdict::Retry { reason, .. } | Verdict::Reject { reason } => {
@@ -169,9 +156,34 @@ impl Consumer {
                 }
             }
         }
+        if reader.broker.is_none() {
+            self.stop_telling(held.reader, cx);
+        }
         if held.suspect {
             // The next suspect may run now.
             self.survey_one(held.reader, cx);
+            let left =
+                self.readers.get_mut(held.reader as usize).map(|reader| core::mem::take(&mut reader.suspects_left));
+            if left == Some(true) {
+                self.lose_track(held.reader);
+            }
+        }
+    }
+
+    /// Whoever waits to be told what became of a verdict is told that nobody can say. The verdicts themselves stay.
+    pub(super) fn stop_telling(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        let mut untold = Vec::new();
+        for (stream, id, delivery) in reader.told.drain(..) {
+            reader.acks.push(stream, id);
+            untold.push(delivery);
+        }
+        untold.extend(reader.acking.iter_mut().filter_map(|settling| settling.tell.take()));
+        untold.extend(reader.deferring.iter_mut().chain(&mut reader.defers).filter_map(|defer| defer.tell.take()));
+        untold.extend(reader.dying.iter_mut().chain(&mut reader.deaths).filter_map(|death| death.tell.take()));
+        for delivery in untold {
+            let result = Settled::Lost("its broker, or the data that was there, is gone".into());
+            cx.event(Event::Settled { delivery, result });
         }
     }
 
@@ -248,7 +260,9 @@ impl Consumer {
     }
 
     pub(super) fn on_ack_orphan(&mut self, at: u32) {
-        let Some(settling) = self.readers.get_mut(at as usize).and_then(|reader| reader.acking.pop_front()) else { return };
+        let Some(settling) = self.readers.get_mut(at as usize).and_then(|reader| reader.acking.pop_front()) else {
+            return;
+        };
         self.put_back(at, settling);
     }
 
@@ -289,14 +303,13 @@ impl Consumer {
                 reader.defers.splice(0..0, sent);
                 return;
             }
-            // Still pending under this name: the next survey finds them and they are claimed back.
-            let warning =
-                Warning::Refused { broker: reader.at.clone(), what: "deferring a retry (EVAL)", error: error.text().into() };
-            cx.event(Event::Warning(warning.into()));
-            for delivery in sent.iter().filter_map(|defer| defer.tell) {
-                cx.event(Event::Settled { delivery, result: Settled::Lost(error.text().into()) });
+            // They stay pending under this name until it has been silent for long enough to be claimed from.
+            let (at, text) = (reader.at.clone(), error.text());
+            for delivery in sent.into_iter().filter_map(|defer| defer.tell) {
+                cx.event(Event::Settled { delivery, result: Settled::Lost(text.into()) });
             }
-            return;
+            let warning = Warning::Refused { broker: at, what: "deferring (EVAL)", error: text.into() };
+            return cx.event(Event::Warning(warning.into()));
         }
         let mut kept = reply.view().items().into_iter().flatten().map(|one| one.as_int() == Some(1));
         let mut due = Vec::new();
@@ -360,7 +373,8 @@ impl Consumer {
     pub(super) fn on_dead(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let sent = core::mem::take(&mut reader.dying);
-        let memory_full = reply.view().items().and_then(|mut items| items.next()).and_then(|one| one.as_str()) == Some("oom");
+        let memory_full =
+            reply.view().items().and_then(|mut items| items.next()).and_then(|one| one.as_str()) == Some("oom");
         if let Reply::Error(error) = reply
             && !passes(error.class())
         {

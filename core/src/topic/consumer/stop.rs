@@ -4,7 +4,6 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::reader::Reader;
 use super::{Answer, Consumer, Consumers, Held};
 use crate::command::{Arg, By, Command, Eval};
 use crate::effect::{Cx, Effect};
@@ -73,14 +72,13 @@ impl Consumers {
 
     /// Removes an ended subscription.
     pub(crate) fn remove(&mut self, sub: SubId, cx: &mut Cx<'_>) {
-        let Some(consumer) = self.subs.remove(sub) else { return };
+        let Some(mut consumer) = self.subs.remove(sub) else { return };
+        for at in 0..consumer.readers.len() {
+            consumer.stop_telling(u32::try_from(at).unwrap_or(u32::MAX), cx);
+        }
         let left: Vec<DeliveryId> = self.hand.iter().filter(|(_, held)| held.sub == sub).map(|(id, _)| id).collect();
         for delivery in left {
             self.hand.remove(delivery);
-        }
-        for delivery in consumer.readers.iter().flat_map(Reader::untold) {
-            let result = crate::op::Settled::Lost("the subscription ended first".into());
-            cx.event(Event::Settled { delivery, result });
         }
         let timers = &consumer.timers;
         for slot in [timers.renew, timers.claim, timers.handler, timers.agenda, timers.stop] {
@@ -97,13 +95,11 @@ impl Consumer {
     fn begin_stop(&mut self, grace: Duration, cx: &mut Cx<'_>) {
         self.stop = Some(Stop::Draining);
         cx.timers.arm(self.timers.stop, cx.now.mono + grace);
-        for reader in &mut self.readers {
-            reader.jobs.clear();
-            if let (Some(broker), Some(read)) = (reader.broker, reader.read)
-                && read.blocks
-            {
-                cx.effect(Effect::Unblock { sub: self.id, broker });
+        for at in 0..self.readers.len() {
+            if let Some(reader) = self.readers.get_mut(at) {
+                reader.jobs.clear();
             }
+            self.wake(u32::try_from(at).unwrap_or(u32::MAX), cx);
         }
     }
 
@@ -128,7 +124,7 @@ impl Consumer {
         let mut waiting = false;
         for at in 0..self.readers.len() {
             let Some(reader) = self.readers.get(at) else { continue };
-            if reader.left || (!reader.ready && reader.is_settled()) {
+            if reader.left || reader.broker.is_none() || (!reader.ready && reader.is_settled()) {
                 continue;
             }
             waiting = true;

@@ -39,6 +39,8 @@ pub(crate) enum Effect {
     Joined(BrokerId),
     /// A departed member is announced again.
     Rejoined(BrokerId),
+    /// A member that cannot be used is announced by somebody who was not heard before: try it now.
+    Hurry(BrokerId),
     /// A member left: no sends there; what it holds is still read.
     Left(BrokerId),
     /// A member's address has an announcer that was not there before: is it still the same process?

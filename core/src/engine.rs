@@ -524,6 +524,10 @@ impl Engine {
                 let (departures, mut cx) = self.lend_departures();
                 departures.return_or_forget(broker, &mut cx);
             }
+            Effect::Hurry(broker) => {
+                let (links, mut cx) = self.lend_links();
+                links.hurry(broker, &mut cx);
+            }
             Effect::Left(broker) => {
                 self.placement.set_present(broker, false);
                 let (departures, mut cx) = self.lend_departures();

@@ -181,8 +181,10 @@ impl Fleet {
             self.rejoin(broker, cx);
         }
         let Some(member) = self.members.get(broker) else { return Ok(()) };
-        if in_use && is_new && member.ready {
+        if in_use && member.ready && is_new {
             cx.effect(Effect::AskIdentity(broker));
+        } else if in_use && !member.ready {
+            cx.effect(Effect::Hurry(broker));
         }
         rearm(member, cx);
         Ok(())

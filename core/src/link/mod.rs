@@ -5,6 +5,8 @@
 
 mod backoff;
 mod handshake;
+#[cfg(test)]
+mod tests;
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -111,6 +113,21 @@ impl Links {
         let Some(link) = self.links.get_mut(broker) else { return };
         link.endpoint = endpoint;
         self.restart(broker, cx);
+    }
+
+    /// There is a fresh sign of life of a member: what waits out its backoff is dialled now. What was learned about its
+    /// connections is kept, so that signs of life alone do not lead to a tight loop.
+    pub(crate) fn hurry(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
+        let Some(link) = self.links.get(broker) else { return };
+        let mut waiting = Vec::new();
+        if link.command.is_none() {
+            waiting.push((link.timer, Lane::Command));
+        }
+        waiting.extend(link.readers.iter().filter(|r| r.conn.is_none()).map(|r| (r.timer, Lane::Reader(r.sub))));
+        for (timer, lane) in waiting {
+            cx.timers.disarm(timer);
+            self.dial(broker, lane, cx);
+        }
     }
 
     /// Gives a member up: its connections close, what was asked there has no answer.

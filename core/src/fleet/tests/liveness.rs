@@ -73,7 +73,7 @@ fn the_deadline_of_an_old_guid_does_not_end_a_restarted_broker() {
         assert_eq!(world.members(), "A@2");
     }
     assert_eq!(world.events(), "A@1 Announced");
-    assert_eq!(world.effects(), "Joined(b0.0)");
+    assert_eq!(world.effects(), "Joined(b0.0), Hurry(b0.0)");
     assert_eq!(world.fleet.index.by_guid(guid_of(1)), None, "the old GUID has lapsed");
 }
 
@@ -187,7 +187,7 @@ fn a_configured_broker_never_expires_and_no_datagram_ends_it() {
     assert_eq!(world.fleet.index.by_guid(guid_of(1)), Some(world.at(A)), "nothing has changed");
     world.pass_ms(1_000_000);
     assert_eq!(world.members(), "A@1, redis-1.local:6379@-");
-    assert_eq!(world.effects(), "Joined(b0.0), Joined(b1.0)");
+    assert_eq!(world.effects(), "Joined(b0.0), Joined(b1.0), Hurry(b0.0)");
 }
 
 #[test]

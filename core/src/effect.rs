@@ -1,5 +1,6 @@
 //! How machines talk: each gets a [`Cx`] and leaves [`Effect`]s; the engine routes them until there are none.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use crate::command::Command;
@@ -62,7 +63,7 @@ pub(crate) enum Effect {
     /// A connection for blocking reads is open.
     ReaderReady { sub: SubId, broker: BrokerId },
     /// A connection for blocking reads is gone; the server's name for it, to make sure of it.
-    ReaderLost { sub: SubId, broker: BrokerId, client: Option<i64> },
+    ReaderLost { sub: SubId, broker: BrokerId, client: Option<Client> },
     /// Open a connection for blocking reads.
     OpenReader { sub: SubId, broker: BrokerId },
     /// Close it.
@@ -81,6 +82,14 @@ pub(crate) enum Effect {
     Memory(BrokerId, bool),
     /// A subscription has ended.
     Ended(SubId),
+}
+
+/// A server's name for one of our connections. Every server process counts from 1: under another run id the same number
+/// is somebody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Client {
+    pub(crate) run: Box<str>,
+    pub(crate) id: i64,
 }
 
 /// Whose answer a reply is.

@@ -87,6 +87,7 @@ conversations! {
     lost_claim
     lost_read
     lost_read_and_commands
+    restarted_reader
     memory_full
     memory_probe_lost
     misshapen

@@ -19,7 +19,7 @@ pub(crate) use handshake::client_name;
 use crate::command::{By, Command, Eval};
 use crate::config::Endpoint;
 use crate::conn::{Conn, Facts, Lane, Matched, Phase};
-use crate::effect::{Cx, Effect, Own, Route, Timer};
+use crate::effect::{Client, Cx, Effect, Own, Route, Timer};
 use crate::id::{BrokerId, ConnId, Slab, SubId, Table};
 use crate::output::{Closed, ClosedReason, Event, Output, Unready, UnreadyReason, Warning};
 use crate::reply::{ErrorClass, Reply};
@@ -231,8 +231,10 @@ impl Links {
 
     /// Wakes a blocked read without losing what it has.
     pub(crate) fn unblock(&mut self, sub: SubId, broker: BrokerId, cx: &mut Cx<'_>) {
-        let client = self.reader(broker, sub).and_then(|r| r.conn).and_then(|c| self.conns.get(c)?.client);
-        if let Some(client) = client {
+        let Some(facts) = self.facts(broker) else { return };
+        let Some(conn) = self.reader(broker, sub).and_then(|r| r.conn).and_then(|c| self.conns.get(c)) else { return };
+        // The command lane may have reached the server's next process before the reader's end was noticed.
+        if let Some(client) = conn.client.filter(|_| conn.facts.run_id == facts.run_id) {
             self.send(broker, Command::Unblock(client), Route::Discard, cx);
         }
     }
@@ -510,7 +512,7 @@ impl Links {
     }
 
     /// Removes a connection and orphans what it owed.
-    fn bury(&mut self, id: ConnId, cx: &mut Cx<'_>) -> Option<(BrokerId, Lane, Option<i64>, Phase)> {
+    fn bury(&mut self, id: ConnId, cx: &mut Cx<'_>) -> Option<(BrokerId, Lane, Option<Client>, Phase)> {
         let mut conn = self.conns.remove(id)?;
         cx.stats.closes += 1;
         cx.timers.remove(conn.timer);
@@ -520,7 +522,8 @@ impl Links {
                 cx.effects.push_back(Effect::Orphan { broker, route, sent });
             }
         }
-        Some((broker, conn.lane, conn.client, conn.phase))
+        let client = conn.client.map(|id| Client { run: conn.facts.run_id.as_str().into(), id });
+        Some((broker, conn.lane, client, conn.phase))
     }
 
     fn hang_up_all(&mut self, broker: BrokerId, why: &Unready, cx: &mut Cx<'_>) {

@@ -19,7 +19,7 @@ use core::time::Duration;
 use reader::Reader;
 
 use crate::command::Command;
-use crate::effect::{Cx, Effect, Route, Timer};
+use crate::effect::{Client, Cx, Effect, Route, Timer};
 use crate::id::{BrokerId, DeliveryId, Slab, SubId, Table};
 use crate::op::{Reject, Rejected, Stale, Sub, Verdict};
 use crate::output::{Delivery, Event};
@@ -70,6 +70,8 @@ pub(crate) struct Consumers {
 pub(crate) struct Contact {
     pub(crate) store: Arc<str>,
     pub(crate) at: crate::config::Endpoint,
+    /// The server process; empty if it does not say.
+    pub(crate) run: Arc<str>,
     /// Server time less local monotonic time.
     pub(crate) clock_offset_ms: i64,
 }
@@ -266,7 +268,7 @@ impl Consumers {
         }
     }
 
-    pub(crate) fn on_reader_lost(&mut self, sub: SubId, broker: BrokerId, client: Option<i64>) {
+    pub(crate) fn on_reader_lost(&mut self, sub: SubId, broker: BrokerId, client: Option<Client>) {
         if let Some(reader) = self.subs.get_mut(sub).and_then(|consumer| consumer.reader_mut(broker)) {
             reader.on_lane_lost(client);
             self.mark(sub);

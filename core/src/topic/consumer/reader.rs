@@ -10,7 +10,7 @@ use super::settle::{Batch, Settling};
 use super::{Answer, Consumer, Contact, Held, Task};
 use crate::command::{Arg, By, Command, Eval};
 use crate::config::Endpoint;
-use crate::effect::{Cx, Effect};
+use crate::effect::{Client, Cx, Effect};
 use crate::id::{BrokerId, DeliveryId, Slab};
 use crate::key::{self, Key};
 use crate::op::Start;
@@ -63,7 +63,8 @@ pub(super) struct Reader {
     pub(super) delivered: u64,
     /// What the last survey found pending with other consumers, by stream.
     pub(super) elsewhere: Vec<u64>,
-    lost_client: Option<i64>,
+    run: Arc<str>,
+    lost_client: Option<Client>,
     /// Suspects may have been left pending under this consumer's name because one was in hand.
     pub(super) suspects_left: bool,
     pub(super) held: u32,
@@ -133,6 +134,7 @@ impl Reader {
             unexplained: (0, 0),
             delivered: 0,
             elsewhere: Vec::new(),
+            run: contact.run.clone(),
             lost_client: None,
             suspects_left: false,
             held: 0,
@@ -170,9 +172,9 @@ impl Reader {
         self.renewing.clear();
     }
 
-    pub(super) fn on_lane_lost(&mut self, client: Option<i64>) {
+    pub(super) fn on_lane_lost(&mut self, client: Option<Client>) {
         self.lane = false;
-        self.lost_client = client.or(self.lost_client);
+        self.lost_client = client.or(self.lost_client.take());
     }
 
     /// Whether nothing is known to be left there, as of the last contact.
@@ -290,6 +292,7 @@ impl Consumer {
         reader.broker = Some(broker);
         reader.store = contact.store.clone();
         reader.at = contact.at.clone();
+        reader.run = contact.run.clone();
         reader.clock_offset_ms = contact.clock_offset_ms;
         reader.ready = true;
         reader.left = false;
@@ -339,8 +342,13 @@ impl Consumer {
         if !reader.lost || !reader.is_live() || self.stop.is_some() {
             return;
         }
+        // A process that has ended took its connections with it, and the next one gives their numbers to others.
         if let Some(client) = reader.lost_client.take() {
-            self.command(at, Command::Kill(client), Answer::Kill, cx);
+            if client.run.is_empty() {
+                self.on_killed(at, false, cx);
+            } else if *client.run == *reader.run {
+                self.command(at, Command::Kill(client.id), Answer::Kill, cx);
+            }
         }
         if self.claim_own(at) {
             // A read under way comes to its end first: a claim would take what its answer brings.

@@ -10,6 +10,8 @@ use clap_complete::Shell;
 use flota_core::config::{Endpoint, Network};
 use flota_core::topic::is_name;
 
+use crate::demo;
+
 /// Where announcements are listened for when nothing else is said.
 const DISCOVER: &str = "0.0.0.0:63000";
 
@@ -53,6 +55,12 @@ pub(crate) enum Command {
     Topics(TopicsArgs),
     /// Look at dead letters, send them again or drop them
     Dlq(DlqArgs),
+    /// Show it: brokers, workers and faults as processes on this machine, and count what came of each message
+    Demo(demo::DemoArgs),
+    #[command(hide = true)]
+    DemoWorker(demo::WorkerArgs),
+    #[command(hide = true)]
+    DemoGuard(demo::GuardArgs),
     /// Print a completion script for a shell
     Completion {
         /// Which shell
@@ -301,7 +309,8 @@ impl Command {
                 DlqCommand::List(args) => args.json,
                 DlqCommand::Show(args) | DlqCommand::Replay(args) | DlqCommand::Drop(args) => args.of.json,
             },
-            Self::Completion { .. } => false,
+            Self::Demo(args) => args.json,
+            Self::DemoWorker(_) | Self::DemoGuard(_) | Self::Completion { .. } => false,
         }
     }
 }

@@ -4,6 +4,7 @@ mod announce;
 mod args;
 mod consume;
 mod decode;
+mod demo;
 mod dlq;
 mod error;
 mod exec;
@@ -67,6 +68,9 @@ fn run(command: &Command) -> Outcome {
         Command::Watch(args) => in_runtime(watch::run(args)),
         Command::Send(args) => in_runtime(send::run(args)),
         Command::Consume(args) => in_runtime(consume::run(args)),
+        Command::Demo(args) => in_runtime(demo::run(args)),
+        Command::DemoWorker(args) => in_runtime(demo::worker(args)),
+        Command::DemoGuard(args) => demo::guard(args),
         Command::Topics(args) => in_runtime(topics::run(args)),
         Command::Dlq(args) => in_runtime(dlq::run(args)),
     }

@@ -318,7 +318,10 @@ mod tests {
     #[test]
     fn info_is_read_by_name() {
         let mut facts = Facts::default();
-        read_info("# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nrole:slave\r\nloading:0\r\nmaxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\n", &mut facts);
+        read_info(
+            "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nrole:slave\r\nloading:0\r\nmaxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\n",
+            &mut facts,
+        );
         assert_eq!((facts.run_id.as_str(), facts.version.as_str()), ("abc", "7.0.15"));
         assert_eq!(facts.evicts.as_deref(), Some("allkeys-lru"));
         assert_eq!(objection(&facts).unwrap().reason, UnreadyReason::Replica);

@@ -128,8 +128,11 @@ impl Engine {
     // ---- the world speaks ----
 
     /// A datagram arrived on the announcement socket.
+    ///
+    /// Alone among the inputs it lets no time pass: what is due at `now` fires with the next one. So a late driver that
+    /// empties its socket first expires nobody whose announcement has already arrived.
     pub fn handle_datagram(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) {
-        self.with(now, |engine, _| {
+        self.take_in(now, |engine, _| {
             let (fleet, mut cx) = engine.lend_fleet();
             fleet.on_datagram(from, datagram, &mut cx);
         });
@@ -336,6 +339,18 @@ impl Engine {
 
     /// Runs one input: the clock first, then the input, then what is due, then every effect of both.
     fn with<T>(&mut self, now: Now, input: impl FnOnce(&mut Self, Now) -> T) -> T {
+        let result = self.take_in(now, input);
+        if self.life != Life::Stopped {
+            self.fire_due();
+        }
+        if let Life::Stopping(_) = self.life {
+            self.finish_if_idle();
+        }
+        result
+    }
+
+    /// Runs one input and what it causes. What is due stays due.
+    fn take_in<T>(&mut self, now: Now, input: impl FnOnce(&mut Self, Now) -> T) -> T {
         let now = self.clamp(now);
         self.now = now;
         if self.life == Life::Stopped {
@@ -349,10 +364,6 @@ impl Engine {
         self.unflushed = true;
         let result = input(self, now);
         self.route();
-        self.fire_due();
-        if let Life::Stopping(_) = self.life {
-            self.finish_if_idle();
-        }
         result
     }
 
@@ -608,6 +619,11 @@ impl Engine {
         if !fleet.on_ready(broker, &facts.run_id, &mut cx) {
             return;
         }
+        // A second address of the same process is given up before this one is used: its readers must move, not double.
+        self.route();
+        if !self.links.is_ready(broker) {
+            return;
+        }
         self.placement.on_ready(broker, &store);
         self.producer.on_ready(broker, at.clone());
         let contact = Contact { store: store.into(), at, clock_offset_ms: facts.clock_offset_ms };
@@ -672,7 +688,11 @@ impl Engine {
 
 impl core::fmt::Debug for Engine {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Engine").field("now", &self.now).field("life", &self.life).field("stats", &self.stats).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("now", &self.now)
+            .field("life", &self.life)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
     }
 }
 

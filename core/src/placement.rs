@@ -34,14 +34,8 @@ enum Memory {
 
 impl Placement {
     pub(crate) fn join(&mut self, broker: BrokerId) {
-        let standing = Standing {
-            present: true,
-            ready: false,
-            room: true,
-            memory: Memory::Enough,
-            weight_seed: 0,
-            timer: None,
-        };
+        let standing =
+            Standing { present: true, ready: false, room: true, memory: Memory::Enough, weight_seed: 0, timer: None };
         self.brokers.insert(broker, standing);
     }
 
@@ -94,11 +88,6 @@ impl Placement {
         if let Some(slot) = self.brokers.remove(broker).and_then(|standing| standing.timer) {
             cx.timers.remove(slot);
         }
-    }
-
-    /// Whether no broker can take a message.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.router.is_empty()
     }
 
     /// The broker for the next message: in turn, or the key's home.

@@ -98,6 +98,7 @@ conversations! {
     noscript
     old_guid
     other_data
+    other_type
     overdue
     partitions
     pipeline_full
@@ -381,7 +382,9 @@ impl Runner {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
             let timing = &mut config.timing;
             match name {
-                "brokers" => config = Config { discovery: None, ..Config::brokers(value.split(',')).expect("addresses") },
+                "brokers" => {
+                    config = Config { discovery: None, ..Config::brokers(value.split(',')).expect("addresses") }
+                }
                 "seed" => self.seed = value.parse().expect("a number"),
                 "login" => {
                     let (user, password) = value.split_once(':').expect("USER:PASSWORD");
@@ -404,7 +407,8 @@ impl Runner {
     /// Plays the usual answers; what the engine says besides the handshake is the answer of this line.
     fn handshake(&mut self, name: &str, facts: &str) -> Vec<Output> {
         let conn = self.conns.find(name);
-        let fact = |wanted: &str| facts.split_whitespace().find_map(|fact| fact.strip_prefix(wanted)?.strip_prefix('='));
+        let fact =
+            |wanted: &str| facts.split_whitespace().find_map(|fact| fact.strip_prefix(wanted)?.strip_prefix('='));
         let mut rest = self.watched().connected(conn);
         loop {
             let Some(wire) = self.watched().wires.get(&conn) else { break };
@@ -423,7 +427,9 @@ impl Runner {
             rest.extend(self.watched().sent(conn, sent));
             rest.extend(self.watched().reply(conn, literal::reply(&reply)));
         }
-        rest.retain(|output| !matches!(output, Output::Send { conn: on, command } if *on == conn && is_handshake(command)));
+        rest.retain(
+            |output| !matches!(output, Output::Send { conn: on, command } if *on == conn && is_handshake(command)),
+        );
         rest
     }
 
@@ -572,7 +578,8 @@ impl Runner {
     }
 
     fn show_delivery(&mut self, delivery: &Delivery) -> String {
-        let body = delivery.batch.field(delivery.index as usize, b"payload").unwrap_or_default().escape_ascii().to_string();
+        let body =
+            delivery.batch.field(delivery.index as usize, b"payload").unwrap_or_default().escape_ascii().to_string();
         format!(
             "deliver d{} s{} b{} p{} {} #{} \"{body}\"",
             self.deliveries.name(delivery.delivery),

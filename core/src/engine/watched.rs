@@ -181,7 +181,10 @@ impl Watched {
                     let now = self.now.mono;
                     assert!(until.is_none_or(|until| until > now), "waits for {until:?} at {now:?}");
                     assert!(!self.stopped || until.is_none(), "waits for {until:?} after it has stopped");
-                    assert!(matches!(self.engine.poll_output(), Output::Wait(again) if again == until), "two waits differ");
+                    assert!(
+                        matches!(self.engine.poll_output(), Output::Wait(again) if again == until),
+                        "two waits differ"
+                    );
                     self.wait = until;
                     return outputs;
                 }
@@ -209,7 +212,9 @@ impl Watched {
             Output::Hangup(conn) => {
                 assert!(self.wires.remove(conn).is_some(), "hangs up {conn:?}, which is gone");
             }
-            Output::Event(Event::Done { op, .. }) => assert!(self.open.remove(op), "{op:?} is done twice, or never began"),
+            Output::Event(Event::Done { op, .. }) => {
+                assert!(self.open.remove(op), "{op:?} is done twice, or never began")
+            }
             Output::Event(Event::Delivery(delivery)) => {
                 assert!(self.subs.contains_key(&delivery.sub), "{:?} after its subscription ended", delivery.delivery);
                 assert!(self.hand.insert(delivery.delivery, delivery.sub).is_none(), "{:?} twice", delivery.delivery);

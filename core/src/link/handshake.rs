@@ -178,7 +178,9 @@ fn refusal_reason(class: ErrorClass) -> UnreadyReason {
         ErrorClass::NoAuth | ErrorClass::WrongPass | ErrorClass::NoPerm => UnreadyReason::Auth,
         ErrorClass::Loading => UnreadyReason::Loading,
         ErrorClass::ReadOnly => UnreadyReason::Replica,
-        ErrorClass::Misconf | ErrorClass::NoReplicas | ErrorClass::Busy | ErrorClass::MasterDown => UnreadyReason::Refusing,
+        ErrorClass::Misconf | ErrorClass::NoReplicas | ErrorClass::Busy | ErrorClass::MasterDown => {
+            UnreadyReason::Refusing
+        }
         ErrorClass::Oom
         | ErrorClass::NoScript
         | ErrorClass::NoGroup

@@ -296,7 +296,12 @@ impl Links {
             }
             (Phase::ExpectConnect, _) => self.fail(id, UnreadyReason::Timeout, "no connection within the deadline", cx),
             (Phase::ExpectHello | Phase::ExpectFacts, _) => {
-                self.fail(id, UnreadyReason::Timeout, "connected, and no answer to the handshake within the deadline", cx);
+                self.fail(
+                    id,
+                    UnreadyReason::Timeout,
+                    "connected, and no answer to the handshake within the deadline",
+                    cx,
+                );
             }
             (Phase::Ready, _) => self.fail(id, UnreadyReason::Timeout, "no answer within the deadline", cx),
         }
@@ -356,7 +361,8 @@ impl Links {
 
     fn emit(&mut self, id: ConnId, command: Command, route: Route, cx: &mut Cx<'_>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
-        let command = self.links.get(conn.broker).map_or(command.clone(), |link| by_text_if_unknown(command, link.loaded));
+        let loaded = self.links.get(conn.broker).map_or(0, |link| link.loaded);
+        let command = by_text_if_unknown(command, loaded);
         let first = conn.unanswered() == 0;
         conn.push(&command, route, cx.now.mono);
         if first && conn.phase == Phase::Ready {
@@ -389,7 +395,8 @@ impl Links {
         if let Route::Own(own) = matched.route {
             self.on_own(id, own, &reply, cx);
         } else {
-            let class = if let Reply::Error(error) = &reply { Some((error.class(), error.text().to_string())) } else { None };
+            let class =
+                if let Reply::Error(error) = &reply { Some((error.class(), error.text().to_string())) } else { None };
             if matched.route != Route::Discard {
                 cx.effect(Effect::Answer { broker, route: matched.route, reply });
             }
@@ -510,7 +517,8 @@ impl Links {
 
     /// Closes everything to a broker and dials it at once: another process is expected there.
     pub(crate) fn restart(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
-        let why = Unready { reason: UnreadyReason::Closed, detail: "another server process is expected there".to_string() };
+        let why =
+            Unready { reason: UnreadyReason::Closed, detail: "another server process is expected there".to_string() };
         self.hang_up_all(broker, &why, cx);
         let Some(link) = self.links.get_mut(broker) else { return };
         link.backoff = Backoff::default();
@@ -526,7 +534,8 @@ impl Links {
     }
 
     fn hello(&self, cx: &Cx<'_>) -> Command {
-        let hello = crate::command::Hello { credentials: cx.config.credentials.clone(), name: self.client_name.clone() };
+        let hello =
+            crate::command::Hello { credentials: cx.config.credentials.clone(), name: self.client_name.clone() };
         Command::Hello(hello.into())
     }
 

@@ -123,7 +123,8 @@ impl Producer {
             MessageId::new(cx.now.wall, random)
         });
         let extra = (message.key.is_some() || !message.headers.is_empty()).then(|| {
-            let headers = message.headers.into_iter().map(|(name, value)| (format!("h:{name}").into(), value)).collect();
+            let headers =
+                message.headers.into_iter().map(|(name, value)| (format!("h:{name}").into(), value)).collect();
             Arc::new(Extra { key: message.key, headers })
         });
         let sending = Sending {
@@ -302,11 +303,8 @@ impl Producer {
         let Some(at) = self.at(broker) else { return };
         let Some(topic) = self.topics.get_mut(topic as usize) else { return };
         if let Reply::Error(error) = reply {
-            let warning = Warning::Refused {
-                broker: at,
-                what: "registering a topic (EVAL)",
-                error: error.text().to_string(),
-            };
+            let warning =
+                Warning::Refused { broker: at, what: "registering a topic (EVAL)", error: error.text().to_string() };
             return cx.event(Event::Warning(warning.into()));
         }
         let have = reply.view().items().and_then(|mut items| items.next()).and_then(|have| have.as_int());

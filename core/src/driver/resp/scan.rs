@@ -88,7 +88,7 @@ impl Scan {
             && let Some(body) = buffered.get(header..end)
         {
             // What a send is answered with: read in place, without the tape.
-            self.spoke_resp = true;
+            self.start_over();
             return Ok(Some((Reply::bulk(body), end + 2)));
         }
         match self.run(buffered) {
@@ -96,7 +96,7 @@ impl Scan {
             Ok(true) => {
                 let taken = self.at;
                 let reply = self.tape.take(buffered.get(..taken).unwrap_or(buffered));
-                (self.at, self.searched, self.elements, self.spoke_resp) = (0, 0, 0, true);
+                self.start_over();
                 Ok(Some((reply, taken)))
             }
             Err(error) => {
@@ -110,6 +110,11 @@ impl Scan {
     #[must_use]
     pub fn needed(&self) -> usize {
         self.at + self.body.map_or(1, |body| body.length as usize + 2)
+    }
+
+    /// A reply was whole; the next one begins at the front.
+    fn start_over(&mut self) {
+        (self.at, self.searched, self.elements, self.spoke_resp) = (0, 0, 0, true);
     }
 
     /// Goes on until the reply is whole (true) or bytes are missing.

@@ -109,6 +109,29 @@ fn replies_follow_each_other() {
     assert!(rest.is_empty());
 }
 
+/// What one header left behind must not mislead the next, which may be shorter.
+#[test]
+fn replies_follow_each_other_in_every_cut() {
+    let long = ["$1234\r\n", &"x".repeat(1234), "\r\n"].concat();
+    let replies =
+        ["$3\r\nabc\r\n", "$12\r\nabcdefghijkl\r\n", &long, "+\r\n", ":1\r\n", "*1\r\n+\r\n", "_\r\n", "$-1\r\n"];
+    for first in replies {
+        for second in replies {
+            let bytes = [first.as_bytes(), second.as_bytes()].concat();
+            for cut in 0..bytes.len() {
+                let mut scan = Scan::new(Limits::default());
+                let (mut front, mut found) = (0, 0);
+                for end in [cut.saturating_sub(1), cut, bytes.len()] {
+                    while let Some((_, taken)) = scan.poll(&bytes[front..end.max(front)]).unwrap() {
+                        (front, found) = (front + taken, found + 1);
+                    }
+                }
+                assert_eq!((front, found), (bytes.len(), 2), "{first:?} {second:?} cut at {cut}");
+            }
+        }
+    }
+}
+
 #[test]
 fn malformed_bytes_are_refused_by_name() {
     use ProtocolError as E;

@@ -5,9 +5,9 @@
 //! `info run=R role=master version=7.2.0 loading=0`; `entries p0 1-1=body 2-1=body p1 …` for a read;
 //! `claimed 1-1#3=body cursor=(1-1 dead=5-1 lost=6-1`; `consumers NAME:PENDING:IDLE_MS …`.
 
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use alloc::format;
 
 use crate::reply::{Reply, ReplyBuilder};
 

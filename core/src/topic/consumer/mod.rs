@@ -39,6 +39,7 @@ pub(crate) enum Answer {
     Ack,
     Renew,
     Survey(u16),
+    Type(u16),
     Claim,
     Defer,
     Dead,
@@ -78,6 +79,8 @@ pub(crate) struct Contact {
 struct Consumer {
     id: SubId,
     spec: Sub,
+    /// When it was made: where a group that starts now starts.
+    since: Mono,
     /// Its name in the group: never reused, never shared.
     name: Arc<str>,
     readers: Vec<Reader>,
@@ -118,6 +121,8 @@ enum Task {
     Bury(u32),
     /// A lost reader connection may have taken entries until now.
     Recover(u32),
+    /// Keys of another type are looked at again.
+    Recheck(u32),
 }
 
 /// A message in the application's hands.
@@ -194,11 +199,25 @@ impl Consumers {
                 cx.timers.arm(consumer.timers.handler, until);
             }
             consumer.running.push_back((until, delivery));
+            // Settled ones leave here, not only when their time is over.
+            while consumer.running.front().is_some_and(|(_, first)| !self.hand.contains(*first)) {
+                consumer.running.pop_front();
+            }
+            if consumer.running.len() > 2 * consumer.held as usize + 64 {
+                let hand = &self.hand;
+                consumer.running.retain(|(_, delivery)| hand.contains(*delivery));
+            }
         }
         Ok(())
     }
 
-    pub(crate) fn settle(&mut self, id: DeliveryId, verdict: Verdict, tell: bool, cx: &mut Cx<'_>) -> Result<(), Stale> {
+    pub(crate) fn settle(
+        &mut self,
+        id: DeliveryId,
+        verdict: Verdict,
+        tell: bool,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), Stale> {
         let held = self.hand.remove(id).ok_or(Stale)?;
         let consumer = self.subs.get_mut(held.sub).ok_or(Stale)?;
         consumer.settle(id, &held, verdict, tell, cx);
@@ -263,11 +282,12 @@ impl Consumers {
             // The registration behind it makes what it could not.
             Answer::Rejoin => {}
             Answer::Read => consumer.on_read(at, &reply, hand, cx),
-            Answer::Tail => consumer.on_tail(at, &reply),
+            Answer::Tail => consumer.on_tail(at, &reply, cx),
             Answer::Watch => consumer.on_watched(at, &reply, cx),
             Answer::Ack => consumer.on_acked(at, &reply, cx),
             Answer::Renew => consumer.on_renewed(at, &reply, cx),
             Answer::Survey(stream) => consumer.on_survey(at, stream, &reply, hand, cx),
+            Answer::Type(stream) => consumer.on_type(at, stream, &reply, cx),
             Answer::Claim => consumer.on_claimed(at, &reply, hand, cx),
             Answer::Defer => consumer.on_deferred(at, &reply, cx),
             Answer::Dead => consumer.on_dead(at, &reply, cx),
@@ -376,6 +396,7 @@ impl Consumer {
         Self {
             id,
             spec,
+            since: cx.now.mono,
             name,
             readers: Vec::new(),
             by_broker: Table::default(),
@@ -438,10 +459,12 @@ impl Consumer {
         let stream = claimed.map(claim::Job::stream);
         // What is claimed back from one's own name keeps its count; from others it has just been raised.
         let suspect_from = claim::SUSPECT_FROM + u32::from(claimed.is_none_or(|job| !job.is_from(&self.name)));
+        // What a handler gave back has killed nobody.
+        let kills = claimed.is_none_or(|job| !job.is_from(crate::script::RETRY));
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let Some(broker) = reader.broker else { return };
-        let mut streams: Vec<Option<u16>> = Vec::with_capacity(batch.streams());
-        streams.extend((0..batch.streams()).map(|s| reader.stream_of(batch.stream_key(s))));
+        let streams = reader.streams_of(&batch);
+        reader.delivered += batch.len() as u64;
         for index in 0..batch.len() {
             let named = || streams.get(batch.stream(index)).copied().flatten();
             let Some(stream) = stream.or_else(named) else { continue };
@@ -453,7 +476,7 @@ impl Consumer {
                 reader.releases.push(stream, entry, false);
                 continue;
             }
-            let suspect = deliveries >= suspect_from;
+            let suspect = deliveries >= suspect_from && kills;
             self.suspects += u32::from(suspect);
             self.held += 1;
             reader.held += 1;

@@ -21,6 +21,8 @@ use crate::topic::producer::ENSURE_STREAMS;
 
 /// How long a reader rests after a refusal that will not pass by itself.
 const REST: core::time::Duration = core::time::Duration::from_secs(5);
+/// How long a key of another type is left alone.
+const RECHECK: core::time::Duration = core::time::Duration::from_secs(60);
 /// How long it rests after one that may.
 const PAUSE: core::time::Duration = core::time::Duration::from_secs(1);
 
@@ -42,14 +44,25 @@ pub(super) struct Reader {
     /// Registrations under way, and whether another is needed after them.
     ensuring: u32,
     again: bool,
+    checking: usize,
     pub(super) keys: Vec<Key>,
     /// The highest entry seen of each stream.
     seen: Vec<StreamId>,
     pub(super) read: Option<Outstanding>,
     pub(super) appetite: Appetite,
     pub(super) watch: Watch,
-    /// A read's reply was lost: entries may be pending under this consumer's name that nobody holds.
+    /// A reply was lost: entries may be pending under this consumer's name that nobody holds. Nothing new is read until
+    /// they have been claimed back.
     pub(super) lost: bool,
+    /// The most entries of one read or claim. A reply that never arrived lowers it: it may have been too large.
+    pub(super) most: u32,
+    /// Streams of another type: left out until they are looked at again.
+    pub(super) bad: Vec<bool>,
+    /// Pending entries that the last survey could not explain, and how many had been delivered by then.
+    pub(super) unexplained: (u64, u64),
+    pub(super) delivered: u64,
+    /// What the last survey found pending with other consumers, by stream.
+    pub(super) elsewhere: Vec<u64>,
     lost_client: Option<i64>,
     /// Suspects may have been left pending under this consumer's name because one was in hand.
     pub(super) suspects_left: bool,
@@ -78,6 +91,8 @@ pub(super) enum Stage {
     /// The broker is away, or the registration must be sent.
     New,
     ExpectEnsure,
+    /// A key has another type: each is asked for its own.
+    ExpectTypes,
     /// Registered; reads as soon as its connection is up and nothing lost is left to recover.
     Live,
     /// Refused something; tries again later.
@@ -106,12 +121,18 @@ impl Reader {
             stage: Stage::New,
             ensuring: 0,
             again: false,
+            checking: 0,
             keys: Vec::new(),
             seen: Vec::new(),
             read: None,
             appetite: Appetite::Hungry,
             watch: Watch::default(),
             lost: false,
+            most: super::credit::MOST,
+            bad: Vec::new(),
+            unexplained: (0, 0),
+            delivered: 0,
+            elsewhere: Vec::new(),
             lost_client: None,
             suspects_left: false,
             held: 0,
@@ -144,6 +165,7 @@ impl Reader {
         self.broker = None;
         self.lane = false;
         self.ensuring = 0;
+        self.checking = 0;
         self.surveys = 0;
         self.renewing.clear();
     }
@@ -153,12 +175,30 @@ impl Reader {
         self.lost_client = client.or(self.lost_client);
     }
 
+    /// Whether nothing is known to be left there, as of the last contact.
     pub(super) fn is_drained(&self) -> bool {
         // What refuses to be read holds nobody up.
-        let nothing_found =
-            self.appetite == Appetite::Idle || self.watch.is_watching() || self.stage == Stage::Resting;
+        let nothing_found = self.appetite == Appetite::Idle || self.watch.is_watching() || self.stage == Stage::Resting;
         let nothing_claimed = self.jobs.is_empty() && self.claiming.is_none();
-        self.held == 0 && self.is_settled() && nothing_claimed && nothing_found
+        let nothing_elsewhere = self.elsewhere.iter().all(|pending| *pending == 0);
+        self.held == 0 && self.is_settled() && nothing_claimed && nothing_elsewhere && nothing_found
+    }
+
+    /// The streams that can be read, with their numbers.
+    pub(super) fn readable(&self) -> impl Iterator<Item = (&Key, u16)> {
+        self.keys.iter().zip(0u16..).zip(&self.bad).filter(|(_, bad)| !**bad).map(|(stream, _)| stream)
+    }
+
+    /// Whether nothing refers to it any more.
+    fn is_vacant(&self) -> bool {
+        self.broker.is_none() && self.held == 0 && self.is_settled()
+    }
+
+    /// A reply that never came may have been too large to come.
+    pub(super) fn shrink(&mut self, asked: u32) {
+        // This many of the largest bodies still fit into a reply.
+        const FIT: u32 = 16;
+        self.most = (asked / 4).max(FIT).min(self.most);
     }
 
     /// Whether every verdict has reached the broker.
@@ -177,9 +217,18 @@ impl Reader {
         self.ready && self.stage == Stage::Live
     }
 
-    pub(super) fn stream_of(&self, name: &[u8]) -> Option<u16> {
-        let at = self.keys.iter().position(|key| key.as_str().as_bytes() == name)?;
-        u16::try_from(at).ok()
+    /// Which of the streams each of a batch's streams is. Replies keep the order of the request, so the search goes on
+    /// from the last one found.
+    pub(super) fn streams_of(&self, batch: &crate::reply::Entries) -> Vec<Option<u16>> {
+        let count = self.keys.len();
+        let mut next = 0;
+        let mut find = |name: &[u8]| {
+            let is_it = |at: &usize| self.keys.get(*at).is_some_and(|key| key.as_str().as_bytes() == name);
+            let found = (0..count).map(|n| (next + n) % count).find(is_it)?;
+            next = found + 1;
+            u16::try_from(found).ok()
+        };
+        (0..batch.streams()).map(|stream| find(batch.stream_key(stream))).collect()
     }
 
     pub(super) fn note_seen(&mut self, stream: u16, entry: StreamId) {
@@ -202,6 +251,8 @@ impl Reader {
         self.seen.resize(self.keys.len(), NOTHING_SEEN);
         self.acks.resize(self.keys.len());
         self.releases.resize(self.keys.len());
+        self.bad.resize(self.keys.len(), false);
+        self.elsewhere.resize(self.keys.len(), 0);
         news
     }
 
@@ -225,10 +276,15 @@ impl Consumer {
             // Its read belongs to the data set that is gone.
             cx.effect(Effect::CloseReader { sub: self.id, broker });
         }
-        let at = self.by_broker.get(broker).copied().or_else(|| self.orphaned(&contact.store)).unwrap_or_else(|| {
-            self.readers.push(Reader::new(contact));
-            u32::try_from(self.readers.len() - 1).unwrap_or(u32::MAX)
-        });
+        let known = self.by_broker.get(broker).copied().or_else(|| self.stranded(&contact.store));
+        let at = known.unwrap_or_else(|| self.new_reader(contact));
+        if let Some(before) = self.readers.get(at as usize).and_then(|reader| reader.broker)
+            && before != broker
+        {
+            // The data set has moved: its reader moves along and leaves nothing at the old address.
+            self.detach(before, cx);
+            cx.effect(Effect::CloseReader { sub: self.id, broker: before });
+        }
         self.by_broker.insert(broker, at);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.broker = Some(broker);
@@ -257,13 +313,23 @@ impl Consumer {
         self.stop_telling(at, cx);
     }
 
-    /// A reader that belongs to this data set and to no broker at present.
-    fn orphaned(&self, store: &str) -> Option<u32> {
+    /// A reader of this data set that cannot reach it any more where it was.
+    fn stranded(&self, store: &str) -> Option<u32> {
         if store.is_empty() {
             return None;
         }
-        let at = self.readers.iter().position(|reader| reader.broker.is_none() && &*reader.store == store)?;
+        let at = self.readers.iter().position(|reader| !reader.ready && &*reader.store == store)?;
         u32::try_from(at).ok()
+    }
+
+    /// A place among the readers: one that nothing refers to any more, or a new one.
+    fn new_reader(&mut self, contact: &Contact) -> u32 {
+        let at = self.readers.iter().position(Reader::is_vacant).unwrap_or(self.readers.len());
+        match self.readers.get_mut(at) {
+            Some(reader) => *reader = Reader::new(contact),
+            None => self.readers.push(Reader::new(contact)),
+        }
+        u32::try_from(at).unwrap_or(u32::MAX)
     }
 
     /// While entries may be pending under this name that nobody holds: makes sure that the old connection takes no more,
@@ -314,7 +380,10 @@ impl Consumer {
     fn lose_read(&mut self, at: u32) {
         let Some(read) = self.take_read(at) else { return };
         if let Some(reader) = self.readers.get_mut(at as usize) {
-            reader.lost |= read.what == Answer::Read;
+            if read.what == Answer::Read {
+                reader.lost = true;
+                reader.shrink(read.reserved);
+            }
             reader.watch = Watch::default();
         }
     }
@@ -329,16 +398,18 @@ impl Consumer {
         }
         reader.stage = Stage::ExpectEnsure;
         reader.grow(topic.name(), topic.partitions().len());
-        let keys = reader.keys.clone();
+        let keys: Vec<Key> = reader.readable().map(|(key, _)| key.clone()).collect();
         reader.ensuring = u32::try_from(keys.chunks(ENSURE_STREAMS).count()).unwrap_or(u32::MAX);
         let start = match self.spec.start {
             Start::Oldest => "1 live 0".into(),
             Start::Now => {
-                let ms = i64::try_from(cx.now.mono.0 / 1_000).unwrap_or(0).saturating_add(reader.clock_offset_ms);
-                alloc::format!("1 live {}-0", ms.max(0)).into()
+                // In this broker's clock, with a margin where it was met later: a producer may have met it first.
+                let ms = i64::try_from(self.since.0 / 1_000).unwrap_or(0).saturating_add(reader.clock_offset_ms);
+                let margin = if cx.now.mono == self.since { 0 } else { 1_000 };
+                alloc::format!("1 live {}-0", (ms - margin).max(0)).into()
             }
         };
-        let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(reader.keys.len()).unwrap_or(u32::MAX);
         let entry = Arg::Text(start);
         for chunk in keys.chunks(ENSURE_STREAMS) {
             let name = topic.name();
@@ -351,7 +422,10 @@ impl Consumer {
 
     pub(super) fn on_ensured(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         if let Reply::Error(error) = reply {
-            return self.rest(at, "registering a group (EVAL)", error, cx);
+            return match error.class() {
+                ErrorClass::WrongType => self.check_types(at, cx),
+                _ => self.rest(at, "registering a group (EVAL)", error, cx),
+            };
         }
         let have = reply.view().items().and_then(|mut items| items.next()).and_then(|have| have.as_int());
         let have = have.and_then(|have| usize::try_from(have).ok()).unwrap_or(1);
@@ -382,6 +456,46 @@ impl Consumer {
         reader.appetite = Appetite::Hungry;
         reader.watch = Watch::default();
         self.survey_one(at, cx);
+    }
+
+    /// A key has another type, and the command that met it does not say which: asks each.
+    fn check_types(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if reader.checking > 0 {
+            return;
+        }
+        reader.stage = Stage::ExpectTypes;
+        reader.checking = reader.keys.len();
+        for (key, stream) in reader.keys.clone().into_iter().zip(0u16..) {
+            let words = ["TYPE", key.as_str()].map(|word| bytes::Bytes::copy_from_slice(word.as_bytes()));
+            self.command(at, Command::Raw(words.into()), Answer::Type(stream), cx);
+        }
+    }
+
+    pub(super) fn on_type(&mut self, at: u32, stream: u16, reply: &Reply, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        let bad = !matches!(reply.view().as_str(), Some("stream" | "none"));
+        let was = reader.bad.get_mut(stream as usize).map(|was| core::mem::replace(was, bad));
+        if bad && was == Some(false) {
+            let key = reader.key(stream).map_or("a key", Key::as_str);
+            let error = alloc::format!("{key} is not a stream; it is left out. Delete or rename it");
+            let warning = Warning::Refused { broker: reader.at.clone(), what: "reading (XREADGROUP)", error };
+            cx.event(Event::Warning(warning.into()));
+        }
+        reader.checking = reader.checking.saturating_sub(1);
+        if reader.checking > 0 || reader.stage != Stage::ExpectTypes {
+            return;
+        }
+        let none_is_good = reader.readable().next().is_none();
+        if none_is_good {
+            reader.stage = Stage::Resting;
+        }
+        if reader.bad.contains(&true) {
+            self.plan(cx.now.mono + RECHECK, Task::Recheck(at), cx);
+        }
+        if !none_is_good {
+            self.ensure(at, cx);
+        }
     }
 
     /// The answer to a read of new entries.
@@ -416,6 +530,7 @@ impl Consumer {
             ErrorClass::NoGroup => self.rejoin(at, hand, cx),
             // The stream was deleted under a blocked read: look again, which recreates it.
             ErrorClass::Unblocked => self.ensure(at, cx),
+            ErrorClass::WrongType => self.check_types(at, cx),
             _ => self.rest(at, "reading (XREADGROUP)", error, cx),
         }
     }
@@ -452,7 +567,11 @@ impl Consumer {
         reader.stage = Stage::Resting;
         let passing = matches!(
             error.class(),
-            ErrorClass::Loading | ErrorClass::Busy | ErrorClass::Misconf | ErrorClass::NoReplicas | ErrorClass::MasterDown
+            ErrorClass::Loading
+                | ErrorClass::Busy
+                | ErrorClass::Misconf
+                | ErrorClass::NoReplicas
+                | ErrorClass::MasterDown
         );
         if !passing {
             let warning = Warning::Refused { broker: reader.at.clone(), what, error: error.text().into() };
@@ -489,6 +608,11 @@ impl Consumer {
                 }
             }
             Answer::Leave => self.on_left(at, cx),
+            Answer::Type(_) => {
+                if let Some(reader) = self.readers.get_mut(at as usize) {
+                    reader.checking = 0;
+                }
+            }
             Answer::Kill => self.on_killed(at, false, cx),
             Answer::Reap | Answer::Rejoin => {}
         }
@@ -509,6 +633,12 @@ impl Consumer {
             match task {
                 Task::Retry(reader, stream) => self.claim_due(reader, stream),
                 Task::Recover(reader) => self.lose_track(reader),
+                Task::Recheck(at) => {
+                    let stage = self.readers.get(at as usize).map(|reader| reader.stage);
+                    if matches!(stage, Some(Stage::Live | Stage::Resting)) {
+                        self.check_types(at, cx);
+                    }
+                }
                 Task::Bury(reader) => {
                     if let Some(reader) = self.readers.get_mut(reader as usize) {
                         reader.deaths_wait = false;

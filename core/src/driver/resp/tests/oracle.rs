@@ -319,7 +319,7 @@ fn almost_resp() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn resp3_is_read_as_meant_in_any_pieces(values in vec_of(value(Resp::Three), 1..4), cuts in cuts()) {

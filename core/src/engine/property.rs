@@ -445,7 +445,7 @@ fn run(seed: u64, acts: Vec<Act>, calm: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_the_contract_holds(seed: u64, acts in list(act(), 1..400)) {
@@ -454,7 +454,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn after_whatever_happened_everything_works_again(seed: u64, acts in list(act(), 1..300)) {

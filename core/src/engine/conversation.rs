@@ -99,6 +99,7 @@ conversations! {
     old_guid
     other_data
     other_type
+    other_type_everywhere
     overdue
     partitions
     pipeline_full

@@ -139,7 +139,9 @@ impl World {
                 }
             }
             Act::Wrong(pick, roll) => {
-                if let Some(conn) = self.conn(pick, |connected, _| connected) {
+                // An administrator's command may be answered with anything.
+                let raw = |conn: &ConnId| matches!(self.watched.wires[conn].unanswered.front(), Some(Command::Raw(_)));
+                if let Some(conn) = self.conn(pick, |connected, _| connected).filter(|conn| !raw(conn)) {
                     let outputs = self.watched.reply(conn, server::wrong(roll));
                     self.hear(&outputs);
                 }

@@ -1,5 +1,7 @@
 //! The engine: its public methods, and the routing of effects between machines. Nothing clever happens here.
 
+#![allow(clippy::result_large_err, reason = "a refusal gives the argument back; it is rare, and costs one move")]
+
 #[cfg(test)]
 mod conversation;
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! broker that cannot take it now, goes to the front again; what may have been stored is placed again or reported, as
 //! its policy says.
 
+#![allow(clippy::result_large_err, reason = "a refusal gives the argument back; it is rare, and costs one move")]
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;

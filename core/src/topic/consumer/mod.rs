@@ -5,6 +5,8 @@
 //! to readers; [`settle`] carries verdicts to brokers; [`claim`] takes over what others left pending; [`stop`] ends a
 //! subscription without leaving anything behind.
 
+#![allow(clippy::result_large_err, reason = "a refusal gives the argument back; it is rare, and costs one move")]
+
 mod claim;
 mod credit;
 mod reader;

@@ -366,10 +366,10 @@ impl World {
 
     /// Every broker is announced and answers at once; every message is handled.
     fn calm(&mut self) {
-        for step in 0..400 {
-            if step % 4 == 0 {
-                (0..3).for_each(|server| self.announce(server, 0, true));
-            }
+        // Longer than the longest rest after a refusal: that of a key of another type.
+        let end = self.watched.now.mono + Duration::from_secs(90);
+        while self.watched.now.mono < end {
+            (0..3).for_each(|server| self.announce(server, 0, true));
             self.settle_down();
             // Reads that wait on the server come to their end.
             let blocked: Vec<ConnId> = self.waiting().collect();
@@ -399,7 +399,8 @@ impl World {
                 (None, None, None) => return,
             }
         }
-        panic!("it never comes to rest");
+        let asked: Vec<_> = self.watched.wires.iter().map(|(conn, wire)| (conn, wire.unanswered.front())).collect();
+        panic!("it never comes to rest, and asks {asked:?}: {:?}", self.watched.engine.consumers);
     }
 
     fn waiting(&self) -> impl Iterator<Item = ConnId> + '_ {
@@ -415,7 +416,8 @@ impl World {
             let on = |conn: &ConnId| self.watched.wires.get(conn).is_some_and(|wire| wire.to == server.address);
             let readers = self.waiting().filter(on).count();
             let subs = self.watched.subs.len();
-            assert_eq!(readers, subs, "{readers} of {subs} subscriptions read {}", server.address);
+            let state = || &self.watched.engine.consumers;
+            assert!(readers == subs, "{readers} of {subs} subscriptions read {}: {:?}", server.address, state());
         }
     }
 

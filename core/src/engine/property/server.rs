@@ -143,6 +143,9 @@ impl Server {
             }
             Command::Consumers(..) => consumers(roll, &mut build),
             Command::Eval(eval, _) => script(eval, roll, served, &mut build),
+            Command::Raw(words) if words.first().is_some_and(|word| word == "TYPE") => {
+                build.status(if roll % 8 == 3 { "string" } else { "stream" });
+            }
             Command::Raw(words) => {
                 build.bulk(words.get(1).map_or(b"", |word| word.as_ref()));
             }

@@ -313,8 +313,13 @@ impl Fleet {
         member.rest.joined = cx.now.mono;
         if !member.ready {
             member.rest.unready_since = cx.now.mono;
+            // A newcomer's reason is told at its first failure, also if it is the one it had before it left.
+            member.rest.unready = None;
         }
         tell(broker, member, BrokerChange::Announced, cx);
+        if member.ready {
+            tell(broker, member, BrokerChange::Ready, cx);
+        }
         cx.effect(Effect::Rejoined(broker));
     }
 

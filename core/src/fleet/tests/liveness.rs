@@ -142,7 +142,7 @@ fn a_departed_member_comes_back_as_it_was() {
     world.events();
     world.effects();
     world.up(1, A);
-    assert_eq!(world.events(), "A@1 Announced");
+    assert_eq!(world.events(), "A@1 Announced, A@1 Ready");
     assert_eq!(world.effects(), "Rejoined(b0.0)", "no dial, and nothing to ask");
     assert_eq!(world.at(A), broker);
     assert!(!world.fleet.is_leaving(broker));
@@ -272,4 +272,24 @@ fn readiness_is_told_when_it_changes() {
     world.unready(A, UnreadyReason::Timeout);
     let events = "A@1 Announced, A@1 Unready refused, A@1 Unready timeout, A@1 Ready, A@1 Unready timeout";
     assert_eq!(world.events(), events);
+}
+
+#[test]
+fn one_that_left_is_ready_when_it_is_back_and_not_before() {
+    let mut world = World::new();
+    world.up(1, A);
+    assert!(world.ready(A, "run-1"));
+    world.down(1, A);
+    world.unready(A, UnreadyReason::Closed);
+    world.events();
+    assert!(world.ready(A, "run-2"));
+    assert_eq!(world.events(), "A@1 Restarted");
+    world.up(2, A);
+    assert_eq!(world.events(), "A@2 Announced, A@2 Ready");
+    world.down(2, A);
+    world.unready(A, UnreadyReason::Refused);
+    world.up(2, A);
+    world.events();
+    world.unready(A, UnreadyReason::Refused);
+    assert_eq!(world.events(), "A@2 Unready refused", "it is told again to whoever heard that it is back");
 }

@@ -18,7 +18,7 @@ use core::time::Duration;
 use proptest::collection::vec as list;
 use proptest::prelude::*;
 
-use self::server::{Server, Served};
+use self::server::{Served, Server};
 use super::watched::Watched;
 use crate::command::{Arg, Command};
 use crate::config::Config;
@@ -170,7 +170,8 @@ impl World {
         let from = format!("10.0.0.{}:9", server + 1).parse().expect("an address");
         let guid = guid + 3 * server;
         let status = if up { "up" } else { "down" };
-        let text = format!("imq-broker\t00000000-0000-4000-8000-00000000000{guid}\t{status}\t10.0.0.{}:6379\t5", server + 1);
+        let text =
+            format!("imq-broker\t00000000-0000-4000-8000-00000000000{guid}\t{status}\t10.0.0.{}:6379\t5", server + 1);
         let outputs = self.watched.datagram(from, text.as_bytes());
         self.hear(&outputs);
     }
@@ -191,7 +192,8 @@ impl World {
             }
             Act::Call(server) => {
                 let address = self.servers[server].address.clone();
-                let broker = self.watched.engine.fleet().find(|broker| *broker.address == address).map(|broker| broker.id);
+                let broker =
+                    self.watched.engine.fleet().find(|broker| *broker.address == address).map(|broker| broker.id);
                 let Some(broker) = broker else { return };
                 let tag = format!("tag-{}", self.tags.len());
                 let command = Command::Raw(alloc::vec!["ECHO".into(), tag.clone().into()].into());
@@ -318,7 +320,11 @@ impl World {
             match output {
                 Output::Event(Event::Done { op, result: Ok(outcome) }) => match outcome {
                     Outcome::Stored(stored) => {
-                        assert_eq!(self.served.stored.get(&stored.entry), Some(&stored.id.0), "another message's answer");
+                        assert_eq!(
+                            self.served.stored.get(&stored.entry),
+                            Some(&stored.id.0),
+                            "another message's answer"
+                        );
                     }
                     Outcome::Reply(reply) => {
                         let expected = self.tags.get(op).map(String::as_bytes);
@@ -389,7 +395,11 @@ impl World {
     fn settle_down(&mut self) {
         for _ in 0..2_000 {
             let dialled = self.conn(0, |connected, _| !connected);
-            let asked = self.watched.wires.iter().find(|(_, wire)| wire.unanswered.front().is_some_and(|c| c.block_ms().is_none()));
+            let asked = self
+                .watched
+                .wires
+                .iter()
+                .find(|(_, wire)| wire.unanswered.front().is_some_and(|c| c.block_ms().is_none()));
             let held = self.watched.hand.keys().next().copied();
             match (dialled, asked.map(|(conn, _)| *conn), held) {
                 (Some(conn), _, _) => {
@@ -407,7 +417,11 @@ impl World {
 
     fn waiting(&self) -> impl Iterator<Item = ConnId> + '_ {
         let blocks = |command: &Command| command.block_ms().is_some();
-        self.watched.wires.iter().filter(move |(_, wire)| wire.unanswered.front().is_some_and(blocks)).map(|(conn, _)| *conn)
+        self.watched
+            .wires
+            .iter()
+            .filter(move |(_, wire)| wire.unanswered.front().is_some_and(blocks))
+            .map(|(conn, _)| *conn)
     }
 
     fn check_calm(&self) {

@@ -162,6 +162,8 @@ impl Watched {
     // ---- the checks ----
 
     fn after(&mut self) -> Vec<Output> {
+        // Only this lets time pass.
+        self.engine.handle_timeout(self.now);
         let outputs = self.drain();
         assert!(outputs.len() <= OUTPUTS, "{} outputs for one input", outputs.len());
         // Once more at the same time: everything due was done, everything possible was said.

@@ -257,6 +257,13 @@ impl Links {
         }
     }
 
+    pub(crate) fn on_partial(&mut self, id: ConnId, cx: &mut Cx<'_>) {
+        match self.conns.get_mut(id) {
+            Some(conn) => conn.note_progress(cx.now.mono),
+            None => stale(cx),
+        }
+    }
+
     pub(crate) fn on_reply(&mut self, id: ConnId, reply: Reply, cx: &mut Cx<'_>) {
         let Some(conn) = self.conns.get_mut(id) else { return stale(cx) };
         if reply.is_push() {

@@ -36,16 +36,21 @@ pub(crate) struct Announcer {
     up: bool,
     asked: Option<Mono>,
     misses: u32,
+    /// It has said goodbye.
+    stopped: bool,
 }
 
 impl Announcer {
     pub(crate) fn new(what: Announce, timers: &mut Timers<Timer>) -> Self {
         let timer = timers.register(Timer::Announce);
-        Self { what, timer, broker: None, guid: None, up: false, asked: None, misses: 0 }
+        Self { what, timer, broker: None, guid: None, up: false, asked: None, misses: 0, stopped: false }
     }
 
     /// The server can be used: the first announcement leaves at once.
     pub(crate) fn on_ready(&mut self, broker: BrokerId, run_id: &str, cx: &mut Cx<'_>) {
+        if self.stopped {
+            return;
+        }
         let guid = guid_of(run_id);
         if self.guid.is_some_and(|old| old != guid) {
             self.say_down(1, cx);
@@ -71,6 +76,9 @@ impl Announcer {
     }
 
     pub(crate) fn on_pong(&mut self, reply: &Reply, cx: &mut Cx<'_>) {
+        if self.stopped {
+            return;
+        }
         self.asked = None;
         if matches!(reply, Reply::Error(_)) {
             return self.miss(cx);
@@ -85,6 +93,7 @@ impl Announcer {
     }
 
     pub(crate) fn on_stop(&mut self, cx: &mut Cx<'_>) {
+        self.stopped = true;
         cx.timers.disarm(self.timer);
         self.say_down(GOODBYES, cx);
     }

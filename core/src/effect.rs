@@ -122,6 +122,7 @@ pub(crate) enum Own {
     NameStore,
     Store,
     Identity,
+    Poll,
 }
 
 /// What a timer is for.

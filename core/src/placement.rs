@@ -9,6 +9,8 @@ use crate::timers::TimerSlot;
 #[derive(Debug, Default)]
 pub(crate) struct Placement {
     router: Router,
+    /// Where keys may have their homes: like `router`, but a full lane does not move a key.
+    homes: Router,
     brokers: Table<BrokerId, Standing>,
 }
 
@@ -85,6 +87,7 @@ impl Placement {
 
     pub(crate) fn forget(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         self.router.remove(broker);
+        self.homes.remove(broker);
         if let Some(slot) = self.brokers.remove(broker).and_then(|standing| standing.timer) {
             cx.timers.remove(slot);
         }
@@ -96,7 +99,7 @@ impl Placement {
             None => self.router.pick(),
             Some(hash) => {
                 let brokers = &self.brokers;
-                self.router.pick_highest(|broker| {
+                self.homes.pick_highest(|broker| {
                     let seed = brokers.get(broker).map_or(0, |standing| standing.weight_seed);
                     crate::topic::fnv1a(&(seed ^ hash.rotate_left(32)).to_le_bytes())
                 })
@@ -118,10 +121,10 @@ impl Placement {
     fn change(&mut self, broker: BrokerId, how: impl FnOnce(&mut Standing)) {
         let Some(standing) = self.brokers.get_mut(broker) else { return };
         how(standing);
-        if standing.present && standing.ready && standing.room && standing.memory != Memory::Full {
-            self.router.add(broker);
-        } else {
-            self.router.remove(broker);
+        let may_be_home = standing.present && standing.ready && standing.memory != Memory::Full;
+        let may_take_more = may_be_home && standing.room;
+        for (router, may) in [(&mut self.router, may_take_more), (&mut self.homes, may_be_home)] {
+            if may { router.add(broker) } else { router.remove(broker) }
         }
     }
 }

@@ -54,6 +54,8 @@ struct Link {
     loaded: u32,
     /// The time by which an identity question must be answered.
     asked: Option<Mono>,
+    /// When it was last dialled out of turn.
+    hurried: Option<Mono>,
     full: bool,
 }
 
@@ -102,6 +104,7 @@ impl Links {
             facts: Facts::default(),
             loaded: 0,
             asked: None,
+            hurried: None,
             full: false,
         };
         self.links.insert(broker, link);
@@ -118,7 +121,13 @@ impl Links {
     /// There is a fresh sign of life of a member: what waits out its backoff is dialled now. What was learned about its
     /// connections is kept, so that signs of life alone do not lead to a tight loop.
     pub(crate) fn hurry(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
-        let Some(link) = self.links.get(broker) else { return };
+        let now = cx.now.mono;
+        let Some(link) = self.links.get_mut(broker) else { return };
+        if link.hurried.is_some_and(|last| now.since(last) < POLL) {
+            // A stranger can bring this about: not more often than that.
+            return;
+        }
+        link.hurried = Some(now);
         let mut waiting = Vec::new();
         if link.command.is_none() {
             waiting.push((link.timer, Lane::Command));
@@ -344,7 +353,9 @@ impl Links {
             }
             (State::Refusing, Some(conn)) => {
                 link.wait(Some(cx.now.mono + POLL), cx);
-                self.emit(conn, Command::Ping, Route::Own(Own::Ping), cx);
+                // A write, because a server without its replicas answers PING.
+                let probe = self.name_store();
+                self.emit(conn, probe, Route::Own(Own::Poll), cx);
             }
             (State::Ready | State::Refusing, _) => link.wait(None, cx),
         }
@@ -558,6 +569,13 @@ impl Links {
         if link.asked.take().is_some() {
             cx.effect(Effect::Identity(broker, same));
         }
+    }
+
+    /// Names the data set, unless it has a name.
+    fn name_store(&mut self) -> Command {
+        let mut store = [0; 16];
+        self.rng.fill(&mut store);
+        Command::NameStore(store.into())
     }
 
     fn hello(&self, cx: &Cx<'_>) -> Command {

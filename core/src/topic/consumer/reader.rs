@@ -34,6 +34,7 @@ pub(super) struct Reader {
     /// Absent while no member has this data set.
     pub(super) broker: Option<BrokerId>,
     pub(super) store: Arc<str>,
+    run_id: Arc<str>,
     pub(super) at: Endpoint,
     clock_offset_ms: i64,
     /// The command lane is up.
@@ -115,6 +116,7 @@ impl Reader {
         Self {
             broker: None,
             store: contact.store.clone(),
+            run_id: contact.run_id.clone(),
             at: contact.at.clone(),
             clock_offset_ms: 0,
             ready: false,
@@ -259,8 +261,10 @@ impl Reader {
     }
 
     /// Another data set is behind the address: what was in hand there is void.
-    fn is_other(&self, store: &str) -> bool {
-        !self.store.is_empty() && !store.is_empty() && &*self.store != store
+    fn is_other(&self, contact: &Contact) -> bool {
+        // The same process may have been nameless before, when its memory was full.
+        let same_process = !self.run_id.is_empty() && self.run_id == contact.run_id;
+        !same_process && !self.store.is_empty() && !contact.store.is_empty() && self.store != contact.store
     }
 }
 
@@ -273,7 +277,7 @@ impl Consumer {
         hand: &Slab<DeliveryId, Held>,
         cx: &mut Cx<'_>,
     ) {
-        if self.reader(broker).is_some_and(|reader| reader.is_other(&contact.store)) {
+        if self.reader(broker).is_some_and(|reader| reader.is_other(contact)) {
             self.detach(broker, cx);
             // Its read belongs to the data set that is gone.
             cx.effect(Effect::CloseReader { sub: self.id, broker });
@@ -291,6 +295,7 @@ impl Consumer {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.broker = Some(broker);
         reader.store = contact.store.clone();
+        reader.run_id = contact.run_id.clone();
         reader.at = contact.at.clone();
         reader.run = contact.run.clone();
         reader.clock_offset_ms = contact.clock_offset_ms;

@@ -128,3 +128,73 @@ impl Placement {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::id::Id;
+    use crate::stats::Stats;
+    use crate::time::Now;
+    use crate::timers::Timers;
+    use alloc::collections::VecDeque;
+
+    /// Three ready brokers, and whatever a test does with them.
+    fn with_three(test: impl FnOnce(&mut Placement, &mut Cx<'_>, [BrokerId; 3])) {
+        let ids = [0, 1, 2].map(|n| BrokerId::from_parts(n, 0));
+        let mut placement = Placement::default();
+        for (broker, store) in ids.into_iter().zip(["a", "b", "c"]) {
+            placement.join(broker);
+            placement.on_ready(broker, store);
+        }
+        let (config, mut timers, mut stats) = (Config::default(), Timers::new(), Stats::default());
+        let (mut out, mut effects) = (VecDeque::new(), VecDeque::new());
+        let mut cx = Cx {
+            now: Now::default(),
+            config: &config,
+            timers: &mut timers,
+            out: &mut out,
+            effects: &mut effects,
+            stats: &mut stats,
+        };
+        test(&mut placement, &mut cx, ids);
+    }
+
+    #[test]
+    fn a_full_lane_takes_no_unkeyed_message_and_keeps_its_keys() {
+        with_three(|placement, cx, ids| {
+            let home = placement.pick(Some(7), cx).unwrap();
+            placement.on_room(home, false);
+            assert_eq!(placement.pick(Some(7), cx), Some(home));
+            for _ in 0..6 {
+                assert_ne!(placement.pick(None, cx), Some(home));
+            }
+            ids.into_iter().for_each(|broker| placement.on_room(broker, false));
+            assert_eq!(placement.pick(None, cx), None);
+        });
+    }
+
+    #[test]
+    fn full_memory_lets_one_probe_through_at_a_time() {
+        with_three(|placement, cx, [first, ..]| {
+            placement.on_memory(first, true, cx);
+            assert!((0..6).all(|_| placement.pick(None, cx) != Some(first)));
+            placement.on_memory_timer(first);
+            assert_eq!((0..6).filter(|_| placement.pick(None, cx) == Some(first)).count(), 1);
+            placement.on_memory(first, false, cx);
+            assert_eq!((0..6).filter(|_| placement.pick(None, cx) == Some(first)).count(), 2);
+        });
+    }
+
+    #[test]
+    fn who_has_left_or_is_unready_is_not_picked() {
+        with_three(|placement, cx, [first, second, third]| {
+            placement.set_present(first, false);
+            placement.on_unready(second);
+            assert_eq!(placement.pick(None, cx), Some(third));
+            assert_eq!(placement.pick(Some(1), cx), Some(third));
+            placement.set_present(first, true);
+            assert!((0..2).any(|_| placement.pick(None, cx) == Some(first)));
+        });
+    }
+}

@@ -78,9 +78,9 @@ impl Links {
             if let Reply::Error(error) = reply {
                 return self.fail(id, refusal_reason(error.class()), error.text(), cx);
             }
-            // Whose numbering the client id is from. A reader that is the first to reach a new process is taken for one
-            // of the process before: nothing is read on it, so nothing will have to be killed.
-            conn.facts.run_id = self.links.get(conn.broker).map(|link| link.facts.run_id.clone()).unwrap_or_default();
+            // Whose numbering the client id is from. Without a command lane that is not known: it may be a new process.
+            let connected = self.links.get(conn.broker).filter(|link| link.state != State::Down);
+            conn.facts.run_id = connected.map(|link| link.facts.run_id.clone()).unwrap_or_default();
             conn.enter(Phase::Ready, cx.now.mono);
             let broker = conn.broker;
             let timer = conn.timer;

@@ -240,10 +240,8 @@ impl Links {
 
     /// Wakes a blocked read without losing what it has.
     pub(crate) fn unblock(&mut self, sub: SubId, broker: BrokerId, cx: &mut Cx<'_>) {
-        let Some(facts) = self.facts(broker) else { return };
-        let Some(conn) = self.reader(broker, sub).and_then(|r| r.conn).and_then(|c| self.conns.get(c)) else { return };
-        // The command lane may have reached the server's next process before the reader's end was noticed.
-        if let Some(client) = conn.client.filter(|_| conn.facts.run_id == facts.run_id) {
+        let client = self.reader(broker, sub).and_then(|r| r.conn).and_then(|c| self.conns.get(c)?.client);
+        if let Some(client) = client {
             self.send(broker, Command::Unblock(client), Route::Discard, cx);
         }
     }

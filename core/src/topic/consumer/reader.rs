@@ -349,10 +349,10 @@ impl Consumer {
         }
         // A process that has ended took its connections with it, and the next one gives their numbers to others.
         if let Some(client) = reader.lost_client.take() {
-            if client.run.is_empty() {
-                self.on_killed(at, false, cx);
-            } else if *client.run == *reader.run {
+            if !client.run.is_empty() && *client.run == *reader.run {
                 self.command(at, Command::Kill(client.id), Answer::Kill, cx);
+            } else {
+                self.on_killed(at, false, cx);
             }
         }
         if self.claim_own(at) {

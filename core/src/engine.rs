@@ -124,11 +124,15 @@ impl Engine {
     // ---- the world speaks ----
 
     /// A datagram arrived on the announcement socket.
+    ///
+    /// Alone among the inputs it lets no time pass: what is due at `now` fires with the next one. So a late driver that
+    /// empties its socket first expires nobody whose announcement has already arrived.
     pub fn handle_datagram(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) {
-        self.with(now, |engine, _| {
-            let (fleet, mut cx) = engine.lend_fleet();
-            fleet.on_datagram(from, datagram, &mut cx);
-        });
+        self.now = self.clamp(now);
+        self.unflushed = true;
+        let (fleet, mut cx) = self.lend_fleet();
+        fleet.on_datagram(from, datagram, &mut cx);
+        self.route();
     }
 
     /// A dial succeeded, TLS included.

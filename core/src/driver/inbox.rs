@@ -509,6 +509,11 @@ impl<R> Completions<R> {
         self.results.push((ticket, result));
     }
 
+    /// How many results wait to be published.
+    pub(crate) fn len(&self) -> usize {
+        self.results.len()
+    }
+
     /// Whether there is nothing to publish.
     pub(crate) fn is_empty(&self) -> bool {
         self.results.is_empty()

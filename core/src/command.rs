@@ -518,7 +518,8 @@ mod tests {
             block_ms: Some(10),
             keys: alloc::vec![key.clone(), key.clone()],
         };
-        let eval = Arc::new(Eval { script: Script::Renew, keys: alloc::vec![key.clone()], args: alloc::vec![id.into()] });
+        let eval =
+            Arc::new(Eval { script: Script::Renew, keys: alloc::vec![key.clone()], args: alloc::vec![id.into()] });
         alloc::vec![
             Command::Hello(Box::new(Hello { credentials: None, name: "n".into() })),
             Command::Hello(Box::new(Hello { credentials: Some(credentials.clone()), name: "n".into() })),

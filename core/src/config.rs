@@ -410,7 +410,8 @@ mod tests {
         for good in ["10.0.0.5:6379", "[2001:db8::7]:6379", "redis-1.internal:6379"] {
             assert_eq!(good.parse::<Endpoint>().unwrap().to_string(), good);
         }
-        for bad in ["10.0.0.5", "10.0.0.5:0", "10.0.0.5:65536", "999.1.1.1:6379", ":6379", "a b:1", "2001:db8::7:6379"] {
+        for bad in ["10.0.0.5", "10.0.0.5:0", "10.0.0.5:65536", "999.1.1.1:6379", ":6379", "a b:1", "2001:db8::7:6379"]
+        {
             assert_eq!(bad.parse::<Endpoint>().unwrap_err().field, "brokers", "{bad}");
         }
     }

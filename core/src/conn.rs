@@ -49,7 +49,8 @@ pub(crate) struct Conn {
     slots: VecDeque<Slot>,
     answered: u64,
     accepted: u64,
-    /// The last dial, command on a silent line, or reply.
+    dialled: Mono,
+    /// The last command on a silent line, or reply.
     progress: Mono,
 }
 
@@ -98,6 +99,7 @@ impl Conn {
             slots: VecDeque::new(),
             answered: 0,
             accepted: 0,
+            dialled: now,
             progress: now,
         }
     }
@@ -134,13 +136,6 @@ impl Conn {
         self.slots.drain(..).zip(0u64..).map(move |(slot, n)| (slot.route, n < sent))
     }
 
-    /// Gives answers for these routes to nobody.
-    pub(crate) fn discard(&mut self, unwanted: impl Fn(Route) -> bool) {
-        for slot in self.slots.iter_mut().filter(|slot| unwanted(slot.route)) {
-            slot.route = Route::Discard;
-        }
-    }
-
     pub(crate) fn unanswered(&self) -> usize {
         self.slots.len()
     }
@@ -153,11 +148,11 @@ impl Conn {
                 self.progress + Duration::from_millis(u64::from(slot.block_ms)) + timing.block_margin
             }
             (Phase::Ready, Some(_)) => self.progress + timing.response,
-            (Phase::ExpectConnect | Phase::ExpectHello | Phase::ExpectFacts, _) => self.progress + timing.connect,
+            (Phase::ExpectConnect | Phase::ExpectHello | Phase::ExpectFacts, _) => self.dialled + timing.connect,
         }
     }
 
-    /// Moves to the next phase. Progress before `Ready` does not extend the deadline of the whole handshake.
+    /// Moves to the next phase.
     pub(crate) fn enter(&mut self, phase: Phase, now: Mono) {
         self.phase = phase;
         if phase == Phase::Ready {
@@ -257,6 +252,7 @@ mod tests {
     use super::*;
     use crate::effect::Own;
     use crate::id::{ConnId, Id};
+    use crate::reply::Short;
     use crate::timers::Timers;
     use alloc::vec::Vec;
 
@@ -268,7 +264,7 @@ mod tests {
     }
 
     fn pong() -> Reply {
-        Reply::status("PONG")
+        Reply::Status(Short::new(b"PONG"))
     }
 
     #[test]
@@ -293,14 +289,23 @@ mod tests {
     }
 
     #[test]
-    fn cancelling_keeps_the_slot() {
+    fn answers_come_in_the_order_of_the_questions() {
         let mut conn = conn();
         conn.push(&Command::Ping, Route::Announcer, Mono(1));
         conn.push(&Command::Ping, Route::Own(Own::Ping), Mono(1));
-        conn.discard(|route| route == Route::Announcer);
-        assert_eq!(conn.pop(&pong(), Mono(2)).map(|m| m.route), Some(Route::Discard));
+        assert_eq!(conn.pop(&pong(), Mono(2)).map(|m| m.route), Some(Route::Announcer));
         assert_eq!(conn.pop(&pong(), Mono(2)).map(|m| m.route), Some(Route::Own(Own::Ping)));
         assert!(conn.pop(&pong(), Mono(2)).is_none());
+    }
+
+    #[test]
+    fn answers_during_the_handshake_do_not_extend_its_deadline() {
+        let timer = Timers::<ConnId>::new().register(ConnId::from_parts(0, 0));
+        let mut conn = Conn::new(BrokerId::from_parts(0, 0), Lane::Command, timer, Mono(0));
+        conn.enter(Phase::ExpectHello, Mono(1));
+        conn.push(&Command::Ping, Route::Own(Own::Ping), Mono(1));
+        assert!(conn.pop(&pong(), Mono(1_900_000)).is_some());
+        assert_eq!(conn.deadline(&Timing::default()), Mono(2_000_000));
     }
 
     #[test]
@@ -313,7 +318,10 @@ mod tests {
     #[test]
     fn info_is_read_by_name() {
         let mut facts = Facts::default();
-        read_info("# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nrole:slave\r\nloading:0\r\nmaxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\n", &mut facts);
+        read_info(
+            "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nrole:slave\r\nloading:0\r\nmaxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\n",
+            &mut facts,
+        );
         assert_eq!((facts.run_id.as_str(), facts.version.as_str()), ("abc", "7.0.15"));
         assert_eq!(facts.evicts.as_deref(), Some("allkeys-lru"));
         assert_eq!(objection(&facts).unwrap().reason, UnreadyReason::Replica);

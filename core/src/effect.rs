@@ -58,7 +58,7 @@ pub(crate) enum Effect {
     /// A broker's command lane has room again, or none.
     Room(BrokerId, bool),
     /// A connection for blocking reads is open.
-    ReaderReady { sub: SubId, broker: BrokerId, conn: ConnId },
+    ReaderReady { sub: SubId, broker: BrokerId },
     /// A connection for blocking reads is gone; the server's name for it, to make sure of it.
     ReaderLost { sub: SubId, broker: BrokerId, client: Option<i64> },
     /// Open a connection for blocking reads.

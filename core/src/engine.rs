@@ -2,6 +2,10 @@
 
 #[cfg(test)]
 mod conversation;
+#[cfg(test)]
+mod property;
+#[cfg(test)]
+mod watched;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -128,11 +132,10 @@ impl Engine {
     /// Alone among the inputs it lets no time pass: what is due at `now` fires with the next one. So a late driver that
     /// empties its socket first expires nobody whose announcement has already arrived.
     pub fn handle_datagram(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) {
-        self.now = self.clamp(now);
-        self.unflushed = true;
-        let (fleet, mut cx) = self.lend_fleet();
-        fleet.on_datagram(from, datagram, &mut cx);
-        self.route();
+        self.take_in(now, |engine, _| {
+            let (fleet, mut cx) = engine.lend_fleet();
+            fleet.on_datagram(from, datagram, &mut cx);
+        });
     }
 
     /// A dial succeeded, TLS included.
@@ -336,19 +339,39 @@ impl Engine {
 
     /// Runs one input: the clock first, then the input, then what is due, then every effect of both.
     fn with<T>(&mut self, now: Now, input: impl FnOnce(&mut Self, Now) -> T) -> T {
-        let now = self.clamp(now);
-        self.now = now;
-        self.unflushed = true;
-        let result = input(self, now);
-        self.route();
-        while let Some((_, timer)) = self.timers.pop_due(now.mono) {
-            self.on_timer(timer);
-            self.route();
+        let result = self.take_in(now, input);
+        if self.life != Life::Stopped {
+            self.fire_due();
         }
         if let Life::Stopping(_) = self.life {
             self.finish_if_idle();
         }
         result
+    }
+
+    /// Runs one input and what it causes. What is due stays due.
+    fn take_in<T>(&mut self, now: Now, input: impl FnOnce(&mut Self, Now) -> T) -> T {
+        let now = self.clamp(now);
+        self.now = now;
+        if self.life == Life::Stopped {
+            // The machines refuse what an application asks for; whatever else they say is for nobody.
+            let said = self.out.len();
+            let result = input(self, now);
+            self.out.truncate(said);
+            self.effects.clear();
+            return result;
+        }
+        self.unflushed = true;
+        let result = input(self, now);
+        self.route();
+        result
+    }
+
+    fn fire_due(&mut self) {
+        while let Some((_, timer)) = self.timers.pop_due(self.now.mono) {
+            self.on_timer(timer);
+            self.route();
+        }
     }
 
     /// A monotonic clock that goes back is held where it was, and counted.
@@ -363,9 +386,12 @@ impl Engine {
     /// Decides what a burst of inputs has made possible: placements, then acknowledgements, claims and reads.
     fn flush(&mut self) {
         while let Some((op, key)) = self.producer.next_waiting() {
-            let Some(broker) = self.placement.pick(key) else {
+            let (placement, mut cx) = self.lend_placement();
+            let Some(broker) = placement.pick(key, &mut cx) else {
                 let (producer, mut cx) = self.lend_producer();
                 producer.wait(&mut cx);
+                // Some may have no time to wait at all.
+                self.fire_due();
                 break;
             };
             let (producer, mut cx) = self.lend_producer();
@@ -392,13 +418,21 @@ impl Engine {
         if self.life == Life::Stopped {
             return;
         }
-        let (producer, mut cx) = self.lend_producer();
-        producer.abandon(&mut cx);
         let all: alloc::vec::Vec<BrokerId> = self.fleet.iter().map(|(id, _)| id).collect();
         for broker in all {
             let (links, mut cx) = self.lend_links();
             links.close(broker, &mut cx);
         }
+        // Only the operations on the way still matter: what was sent may have happened.
+        while let Some(effect) = self.effects.pop_front() {
+            if let Effect::Orphan { broker, route: route @ Route::Op(_), sent } = effect {
+                self.on_orphan(broker, route, sent);
+            }
+        }
+        let (producer, mut cx) = self.lend_producer();
+        producer.abandon(&mut cx);
+        let (consumers, mut cx) = self.lend_consumers();
+        consumers.abandon(&mut cx);
         self.effects.clear();
         self.life = Life::Stopped;
         self.out.push_back(Output::Event(Event::Stopped));
@@ -520,9 +554,8 @@ impl Engine {
                 let (placement, mut cx) = self.lend_placement();
                 placement.on_memory(broker, full, &mut cx);
             }
-            Effect::ReaderReady { sub, broker, .. } => {
-                let (consumers, mut cx) = self.lend_consumers();
-                consumers.on_reader_ready(sub, broker, &mut cx);
+            Effect::ReaderReady { sub, broker } => {
+                self.consumers.on_reader_ready(sub, broker);
             }
             Effect::ReaderLost { sub, broker, client } => self.consumers.on_reader_lost(sub, broker, client),
             Effect::OpenReader { sub, broker } => {
@@ -571,7 +604,8 @@ impl Engine {
         let (placement, mut cx) = self.lend_placement();
         placement.forget(broker, &mut cx);
         self.producer.forget(broker);
-        self.consumers.forget(broker);
+        let (consumers, mut cx) = self.lend_consumers();
+        consumers.forget(broker, &mut cx);
         let (fleet, mut cx) = self.lend_fleet();
         fleet.forget(broker, &mut cx);
     }
@@ -583,6 +617,11 @@ impl Engine {
         let store = if facts.store.is_empty() { facts.run_id.clone() } else { facts.store };
         let (fleet, mut cx) = self.lend_fleet();
         if !fleet.on_ready(broker, &facts.run_id, &mut cx) {
+            return;
+        }
+        // A second address of the same process is given up before this one is used: its readers must move, not double.
+        self.route();
+        if !self.links.is_ready(broker) {
             return;
         }
         self.placement.on_ready(broker, &store);
@@ -608,11 +647,10 @@ impl Engine {
     fn on_answer(&mut self, broker: BrokerId, route: Route, reply: Reply) {
         match route {
             Route::Op(op) => {
-                let full = self.placement.is_memory_full(broker) && !matches!(reply, Reply::Error(_));
                 let (producer, mut cx) = self.lend_producer();
-                producer.on_reply(op, broker, reply, &mut cx);
-                if full {
-                    cx.effect(Effect::Memory(broker, false));
+                let stored = producer.on_reply(op, broker, reply, &mut cx);
+                if stored && self.placement.is_memory_full(broker) {
+                    self.effects.push_back(Effect::Memory(broker, false));
                 }
             }
             Route::Register(topic) => {
@@ -650,7 +688,11 @@ impl Engine {
 
 impl core::fmt::Debug for Engine {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Engine").field("now", &self.now).field("life", &self.life).field("stats", &self.stats).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("now", &self.now)
+            .field("life", &self.life)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
     }
 }
 

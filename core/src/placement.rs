@@ -1,6 +1,5 @@
 //! Which brokers may be sent to: ready, present, with room on the lane and in memory.
 
-
 use crate::effect::{Cx, Timer};
 use crate::id::{BrokerId, Table};
 use crate::router::Router;
@@ -35,14 +34,8 @@ enum Memory {
 
 impl Placement {
     pub(crate) fn join(&mut self, broker: BrokerId) {
-        let standing = Standing {
-            present: true,
-            ready: false,
-            room: true,
-            memory: Memory::Enough,
-            weight_seed: 0,
-            timer: None,
-        };
+        let standing =
+            Standing { present: true, ready: false, room: true, memory: Memory::Enough, weight_seed: 0, timer: None };
         self.brokers.insert(broker, standing);
     }
 
@@ -97,13 +90,8 @@ impl Placement {
         }
     }
 
-    /// Whether no broker can take a message.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.router.is_empty()
-    }
-
     /// The broker for the next message: in turn, or the key's home.
-    pub(crate) fn pick(&mut self, key: Option<u64>) -> Option<BrokerId> {
+    pub(crate) fn pick(&mut self, key: Option<u64>, cx: &mut Cx<'_>) -> Option<BrokerId> {
         let broker = match key {
             None => self.router.pick(),
             Some(hash) => {
@@ -114,10 +102,14 @@ impl Placement {
                 })
             }
         }?;
-        // A probe is a single message: until its answer, the broker stays out.
+        // A probe is a single message: until its answer, the broker stays out. The next probe does not wait for that
+        // answer, which may never come.
         self.change(broker, |standing| {
             if standing.memory == Memory::Probe {
                 standing.memory = Memory::Full;
+                if let Some(slot) = standing.timer {
+                    cx.timers.arm(slot, cx.now.mono + cx.config.timing.oom_probe);
+                }
             }
         });
         Some(broker)

@@ -130,7 +130,11 @@ mod tests {
     fn a_key_moves_only_when_its_broker_goes() {
         let mut router = Router::new();
         (0..10).for_each(|n| router.add(id(n)));
-        let weight = |key: u64| move |broker: BrokerId| crate::topic::fnv1a(&[key.to_le_bytes(), u64::from(broker.index()).to_le_bytes()].concat());
+        let weight = |key: u64| {
+            move |broker: BrokerId| {
+                crate::topic::fnv1a(&[key.to_le_bytes(), u64::from(broker.index()).to_le_bytes()].concat())
+            }
+        };
         let homes: Vec<_> = (0..200).map(|key| router.pick_highest(weight(key)).unwrap()).collect();
         router.remove(id(3));
         for (key, home) in homes.iter().enumerate().filter(|(_, home)| **home != id(3)) {

@@ -34,7 +34,19 @@ pub enum Script {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 11] = [Self::Claim, Self::Dead, Self::Defer, Self::Ensure, Self::Leave, Self::Reap, Self::Rejoin, Self::Release, Self::Renew, Self::Replay, Self::Tail];
+    pub const ALL: [Self; 11] = [
+        Self::Claim,
+        Self::Dead,
+        Self::Defer,
+        Self::Ensure,
+        Self::Leave,
+        Self::Reap,
+        Self::Rejoin,
+        Self::Release,
+        Self::Renew,
+        Self::Replay,
+        Self::Tail,
+    ];
 
     /// The Lua text.
     #[must_use]
@@ -58,7 +70,7 @@ impl Script {
     #[must_use]
     pub const fn sha1(self) -> &'static str {
         match self {
-            Self::Claim => "defc4e4d9d75b7670f54ec0d419e2762ce219698",
+            Self::Claim => "1aafb47fe01d5ec8ebcbdb587867d8099dda1188",
             Self::Dead => "68866310ecb6511ae583074a32393c3b591ffa44",
             Self::Defer => "7051571537801cbb1429687eb5c62fcd95174a7c",
             Self::Ensure => "b8c090f8b7d62906f55f11501dd55a610dfd768d",

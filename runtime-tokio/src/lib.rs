@@ -55,8 +55,9 @@ pub async fn connect(config: Config) -> Result<Client, ConnectError> {
         config,
     };
     let (driver, client) = Driver::new(setup).map_err(ConnectError::Config)?;
-    // The client is told when it ends, also by a panic.
-    drop(tokio::spawn(driver));
+    // Its client is told when it ends, also by a panic. It bounds its turns by itself; the runtime's own budget would
+    // tell it that sockets are empty which are not, and let it forget who has just announced itself.
+    drop(tokio::spawn(tokio::task::unconstrained(driver)));
     Ok(client)
 }
 

@@ -126,7 +126,12 @@ impl Alarm {
 impl net::Alarm for Alarm {
     fn poll_at(&mut self, cx: &mut Context<'_>, at: Mono) -> Poll<()> {
         if self.sleep.is_none() || at < self.set_to {
-            self.set(at, self.clock.now().mono);
+            let now = self.clock.now().mono;
+            // A timer set to now is not ready now, and would be set anew with every poll.
+            if at <= now {
+                return Poll::Ready(());
+            }
+            self.set(at, now);
         }
         loop {
             if let Some(sleep) = &mut self.sleep {
@@ -138,5 +143,43 @@ impl net::Alarm for Alarm {
             }
             self.set(at, now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use flota_core::driver::net::{Alarm as _, Net as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_alarm_is_never_early_and_moves_both_ways() {
+        let (clock, mut alarm) = (Clock::new(), Alarm::new());
+        let now = clock.now().mono;
+        let (soon, later) = (now + Duration::from_millis(20), now + Duration::from_millis(40));
+        let far = now + Duration::from_secs(3600);
+        for at in [far, soon, later] {
+            let polled = poll_fn(|cx| Poll::Ready(alarm.poll_at(cx, at)));
+            assert!(polled.await.is_pending());
+        }
+        let patience = Duration::from_secs(20);
+        tokio::time::timeout(patience, poll_fn(|cx| alarm.poll_at(cx, later))).await.unwrap();
+        assert!(clock.now().mono >= later);
+        // What is overdue is due at once, also when the timer was later than that.
+        assert!(poll_fn(|cx| Poll::Ready(alarm.poll_at(cx, soon))).await.is_ready());
+        let (past, future) = (clock.now().mono, clock.now().mono + patience);
+        assert!(poll_fn(|cx| Poll::Ready(alarm.poll_at(cx, future))).await.is_pending());
+        assert!(poll_fn(|cx| Poll::Ready(alarm.poll_at(cx, past))).await.is_ready());
+    }
+
+    #[tokio::test]
+    async fn what_does_not_resolve_is_told_from_what_refuses() {
+        let mut net = Tokio::new();
+        let error = net.dial(&Endpoint::Name("no-such-host.invalid".into(), 1)).await.unwrap_err();
+        assert!(matches!(error.get_ref().and_then(|e| e.downcast_ref()), Some(DialError::Unresolved(_))), "{error}");
+        let error = net.dial(&Endpoint::Ip(([127, 0, 0, 1], 1).into())).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

@@ -103,6 +103,33 @@ async fn a_send_waits_for_the_first_broker() {
 }
 
 #[tokio::test]
+async fn a_host_name_is_resolved_at_the_dial() {
+    if !redis_is_there() {
+        return;
+    }
+    let server = Redis::start();
+    let name = format!("localhost:{}", server.address.port());
+    let client = connect(Config::brokers([name]).unwrap()).await.unwrap();
+    within(client.ready()).await.unwrap();
+}
+
+/// More than a runtime's budget for one task: all of them are heard before the first one's time is up.
+#[tokio::test]
+async fn a_large_fleet_is_heard_at_once() {
+    const FLEET: u16 = 500;
+    let port = free_udp_port();
+    let client = connect(discovery(port)).await.unwrap();
+    // The driver has not run yet: it finds all of these at once.
+    for n in 0..FLEET {
+        announce(([127, 1, (n / 256) as u8, (n % 256) as u8], 1_000 + n).into(), port);
+    }
+    within(client.until(|fleet| fleet.len() == usize::from(FLEET))).await.unwrap();
+    let inspection = within(client.inspect()).await.unwrap();
+    assert_eq!(inspection.stats.datagrams, u64::from(FLEET));
+    assert_eq!(inspection.socket.unwrap().dropped, Some(0));
+}
+
+#[tokio::test]
 async fn a_dead_broker_is_seen_at_once() {
     if !redis_is_there() {
         return;

@@ -38,6 +38,9 @@ pub trait Net {
 pub trait Stream: Unpin {
     /// Appends what has arrived, at most what `into.chunk_mut()` has room for, and says how many bytes; zero is the end.
     ///
+    /// Fewer bytes than there was room for mean that nothing more is there for now; the driver asks once more before it
+    /// sleeps.
+    ///
     /// # Errors
     ///
     /// When the connection is broken.
@@ -63,7 +66,8 @@ pub trait Stream: Unpin {
 
 /// The announcement socket.
 pub trait Socket: Unpin {
-    /// One datagram and its sender. What does not fit is cut off.
+    /// One datagram and its sender. What does not fit is cut off. `Pending` says that none is there: the driver lets
+    /// time pass then, so a runtime must not say it for other reasons, as to be fair to other tasks.
     ///
     /// # Errors
     ///

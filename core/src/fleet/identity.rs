@@ -26,7 +26,7 @@ impl Fleet {
             return self.warn_of_shared_guids(broker, cx);
         }
         member.place.run = None;
-        if let Some(run) = member.run.take() {
+        if let Some(run) = member.rest.run.take() {
             self.index.remove_run(&run, broker);
         }
         let Some(member) = self.members.get(broker) else { return };
@@ -48,7 +48,7 @@ impl Fleet {
         let twin = run.and_then(|run| self.index.by_run(run, &self.members)).filter(|&twin| twin != broker);
         self.remember_process(broker, run, cx);
         if let Some(twin) = twin {
-            let born = |id| self.members.get(id).map(|member| member.born);
+            let born = |id| self.members.get(id).map(|member| member.rest.born);
             if born(twin) < born(broker) {
                 self.merge(twin, broker, cx);
                 return false;
@@ -63,12 +63,12 @@ impl Fleet {
     fn remember_process(&mut self, broker: BrokerId, run: Option<&str>, cx: &mut Cx<'_>) {
         let Some(member) = self.members.get_mut(broker) else { return };
         let was_ready = core::mem::replace(&mut member.ready, true);
-        member.unready = None;
+        member.rest.unready = None;
         let run: Option<Box<str>> = run.map(Box::from);
         let before = core::mem::replace(&mut member.place.run, run.clone());
         let restarted = before.is_some() && run.is_some() && before != run;
-        if member.run != run {
-            let indexed = core::mem::replace(&mut member.run, run.clone());
+        if member.rest.run != run {
+            let indexed = core::mem::replace(&mut member.rest.run, run.clone());
             if let Some(indexed) = indexed {
                 self.index.remove_run(&indexed, broker);
             }
@@ -95,7 +95,7 @@ impl Fleet {
         let departed = Place::new(address.clone(), false);
         let mut places = core::mem::take(&mut member.alternatives);
         places.push(core::mem::replace(&mut member.place, departed));
-        if let Some(run) = member.run.take() {
+        if let Some(run) = member.rest.run.take() {
             self.index.remove_run(&run, later);
         }
         cx.effect(Effect::Forget(later));
@@ -172,20 +172,20 @@ impl Fleet {
     fn warn_of_shared_guids(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         let Some((guid, addresses)) = self.shared_guid(broker) else { return };
         let Some(member) = self.members.get_mut(broker) else { return };
-        if member.shared_guid.replace(guid) != Some(guid) {
+        if member.rest.shared_guid.replace(guid) != Some(guid) {
             cx.event(Event::Warning(Box::new(Warning::SharedGuid { guid, addresses })));
         }
     }
 
     fn shared_guid(&self, broker: BrokerId) -> Option<(Guid, [Endpoint; 2])> {
         let member = self.members.get(broker)?;
-        let run = member.run.as_deref()?;
+        let run = member.rest.run.as_deref()?;
         let guids = member.places().flat_map(|place| &place.guids).map(|heard| heard.guid);
         let mut shared = guids.filter(|&guid| self.index.places_of(guid) > member.places_of(guid));
         shared.find_map(|guid| {
             // A rare case, so a walk over the fleet is cheap enough.
             let is_other = |other: &super::Member| {
-                other.places_of(guid) > 0 && other.run.as_deref().is_some_and(|other| other != run)
+                other.places_of(guid) > 0 && other.rest.run.as_deref().is_some_and(|other| other != run)
             };
             let (_, other) = self.members.iter().find(|(_, other)| is_other(other))?;
             Some((guid, [other.place.address.clone(), member.place.address.clone()]))

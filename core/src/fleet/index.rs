@@ -208,7 +208,7 @@ impl Index {
 
     pub(super) fn by_run(&self, run: &str, members: &Slab<BrokerId, Member>) -> Option<BrokerId> {
         let hash = self.key.hash(run.as_bytes());
-        let is_it = |entry: &Entry| members.get(entry.broker).is_some_and(|m| m.run.as_deref() == Some(run));
+        let is_it = |entry: &Entry| members.get(entry.broker).is_some_and(|m| m.rest.run.as_deref() == Some(run));
         self.runs.find(hash, is_it).map(|entry| entry.broker)
     }
 

@@ -14,23 +14,32 @@ use crate::time::Mono;
 use crate::timers::TimerSlot;
 
 /// A broker the fleet knows: announced, configured, or departed and not yet done with.
+///
+/// What every announcement touches comes first and in this order, so that a large fleet costs few cache lines for each.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Member {
+    pub(super) timer: TimerSlot,
+    /// The last accepted announcement, of whichever address.
+    pub(super) last_up: Mono,
+    pub(super) announcements: u64,
+    pub(super) state: State,
+    pub(super) ready: bool,
     /// The address in use.
     pub(super) place: Place,
     /// Other addresses of the same broker, in no order.
     pub(super) alternatives: Vec<Place>,
-    pub(super) state: State,
+    pub(super) rest: Box<Rest>,
+}
+
+/// What changes with a member's state, and not with each announcement.
+#[derive(Debug)]
+pub(super) struct Rest {
     /// The newest GUID of the address in use; stays for the events after that GUID is gone.
     pub(super) shown: Option<Guid>,
-    pub(super) timer: TimerSlot,
     /// Orders members by when they joined, also within one tick of the clock.
     pub(super) born: u64,
     pub(super) joined: Mono,
-    /// The last accepted announcement, of whichever address.
-    pub(super) last_up: Mono,
-    pub(super) announcements: u64,
-    pub(super) ready: bool,
     /// Why it was last not ready; none when it is, and before its first attempt has failed.
     pub(super) unready: Option<Unready>,
     /// Since when the address in use has not been ready, while it is not.
@@ -53,13 +62,14 @@ pub(super) enum State {
 
 /// One address of a member.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Place {
     pub(super) address: Endpoint,
+    /// Who announces it, in the order first heard: the last one is the newest. Nearly always there is just one.
+    pub(super) guids: SmallVec<[Heard; 1]>,
     /// Configured, so it needs no announcement to live and no `down` ends it: who has written down an address knows
     /// better than a datagram without a signature.
     pub(super) configured: bool,
-    /// Who announces it, in the order first heard: the last one is the newest.
-    pub(super) guids: SmallVec<[Heard; 4]>,
     /// The process that was last ready at this address.
     pub(super) run: Option<Box<str>>,
     /// Which switch of address last led here; 0 for none.
@@ -134,12 +144,7 @@ impl Member {
 
     /// The newest GUID of its address; none for a configured broker that nobody announces.
     pub(crate) fn guid(&self) -> Option<Guid> {
-        self.shown
-    }
-
-    /// Other addresses at which it may be reached.
-    pub(crate) fn alternatives(&self) -> impl Iterator<Item = &Endpoint> {
-        self.alternatives.iter().map(|place| &place.address)
+        self.rest.shown
     }
 
     /// Configured, so it never expires.
@@ -152,28 +157,14 @@ impl Member {
         self.state != State::Present
     }
 
-    pub(crate) fn is_ready(&self) -> bool {
-        self.ready
-    }
-
     /// Why it was last not ready; none when it is, and before its first attempt has failed.
     pub(crate) fn unready(&self) -> Option<&Unready> {
-        self.unready.as_ref()
-    }
-
-    /// The run id of the process that was last ready at its address.
-    pub(crate) fn run_id(&self) -> Option<&str> {
-        self.run.as_deref()
+        self.rest.unready.as_ref()
     }
 
     /// Since when it has been a member.
     pub(crate) fn joined(&self) -> Mono {
-        self.joined
-    }
-
-    /// When it was last announced; when it joined, for one that nobody announces.
-    pub(crate) fn last_up(&self) -> Mono {
-        self.last_up
+        self.rest.joined
     }
 
     /// How often it has been announced.
@@ -215,7 +206,7 @@ impl Member {
             return Some(heard.deadline);
         }
         let lapse = self.places().flat_map(|place| &place.guids).map(|heard| heard.deadline).min();
-        let switch = self.may_switch().then(|| self.unready_since + alternative_after);
+        let switch = self.may_switch().then(|| self.rest.unready_since + alternative_after);
         lapse.into_iter().chain(switch).min()
     }
 
@@ -244,7 +235,7 @@ impl Member {
 
     /// The newest GUID of the address in use is the one to show; the last one stays when there is none.
     pub(super) fn show(&mut self) {
-        self.shown = self.place.newest().or(self.shown);
+        self.rest.shown = self.place.newest().or(self.rest.shown);
     }
 
     pub(super) fn step(&self, now: Mono, alternative_after: Duration) -> Step {
@@ -257,7 +248,7 @@ impl Member {
             let latest = numbered.max_by_key(|(_, place)| place.last_heard());
             return latest.map_or(Step::Expire, |(index, _)| Step::Switch(index));
         }
-        if !self.may_switch() || self.unready_since + alternative_after > now {
+        if !self.may_switch() || self.rest.unready_since + alternative_after > now {
             return Step::Stay;
         }
         // Each gets its turn, also when none works.

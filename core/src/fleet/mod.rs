@@ -22,7 +22,7 @@ use crate::rng::Seed;
 
 use admission::{Reports, Sources};
 use index::{AddressKey, HashKey, Index};
-use member::{Gone, Heard, Place, State, Step};
+use member::{Gone, Heard, Place, Rest, State, Step};
 
 pub(crate) use member::Member;
 
@@ -163,7 +163,7 @@ impl Fleet {
         let Some(member) = self.members.get_mut(broker) else { return Ok(()) };
         let is_back = member.state == State::Leaving;
         // A forged `down` must not let a flood of forged newcomers keep the real one out.
-        let is_new = !(is_back && member.shown == Some(heard.guid));
+        let is_new = !(is_back && member.rest.shown == Some(heard.guid));
         if is_new {
             self.sources.draw(from.ip(), cx.now.mono)?;
         }
@@ -227,11 +227,11 @@ impl Fleet {
     pub(crate) fn on_unready(&mut self, broker: BrokerId, why: Unready, cx: &mut Cx<'_>) {
         let Some(member) = self.members.get_mut(broker) else { return };
         if member.ready {
-            member.unready_since = cx.now.mono;
+            member.rest.unready_since = cx.now.mono;
         }
-        let changed = member.ready || member.unready.as_ref().map(|known| known.reason) != Some(why.reason);
+        let changed = member.ready || member.rest.unready.as_ref().map(|known| known.reason) != Some(why.reason);
         member.ready = false;
-        member.unready = Some(why.clone());
+        member.rest.unready = Some(why.clone());
         rearm(member, cx);
         if changed && member.state != State::Merged {
             tell(broker, member, BrokerChange::Unready(why), cx);
@@ -243,13 +243,14 @@ impl Fleet {
         let Some(member) = self.members.remove(broker) else { return };
         assert!(member.state != State::Present, "{broker:?} is forgotten after it has departed");
         self.index.remove_address((&member.place.address).into(), broker);
-        if let Some(run) = &member.run {
+        if let Some(run) = &member.rest.run {
             self.index.remove_run(run, broker);
         }
         cx.timers.remove(member.timer);
         tell(broker, &member, BrokerChange::Forgotten, cx);
     }
 
+    #[cfg(test)]
     pub(crate) fn member(&self, broker: BrokerId) -> Option<&Member> {
         self.members.get(broker)
     }
@@ -265,6 +266,7 @@ impl Fleet {
     }
 
     /// Whether a member has departed; `false` for one that is not known.
+    #[cfg(test)]
     pub(crate) fn is_leaving(&self, broker: BrokerId) -> bool {
         self.members.get(broker).is_some_and(Member::is_leaving)
     }
@@ -273,23 +275,25 @@ impl Fleet {
     fn join(&mut self, place: Place, cx: &mut Cx<'_>) -> BrokerId {
         self.turn += 1;
         let now = cx.now.mono;
-        let (born, shown) = (self.turn, place.newest());
-        let announcements = u64::from(!place.configured);
-        let broker = self.members.insert_with(|broker| Member {
-            place,
-            alternatives: Vec::new(),
-            state: State::Present,
-            shown,
-            timer: cx.timers.register(Timer::Liveness(broker)),
-            born,
+        let rest = Rest {
+            shown: place.newest(),
+            born: self.turn,
             joined: now,
-            last_up: now,
-            announcements,
-            ready: false,
             unready: None,
             unready_since: now,
             run: None,
             shared_guid: None,
+        };
+        let announcements = u64::from(!place.configured);
+        let broker = self.members.insert_with(|broker| Member {
+            timer: cx.timers.register(Timer::Liveness(broker)),
+            last_up: now,
+            announcements,
+            state: State::Present,
+            ready: false,
+            place,
+            alternatives: Vec::new(),
+            rest: Box::new(rest),
         });
         let Some(member) = self.members.get(broker) else { unreachable!("it was just inserted") };
         self.index.add_address((&member.place.address).into(), broker);
@@ -306,9 +310,9 @@ impl Fleet {
     fn rejoin(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         let Some(member) = self.members.get_mut(broker) else { return };
         member.state = State::Present;
-        member.joined = cx.now.mono;
+        member.rest.joined = cx.now.mono;
         if !member.ready {
-            member.unready_since = cx.now.mono;
+            member.rest.unready_since = cx.now.mono;
         }
         tell(broker, member, BrokerChange::Announced, cx);
         cx.effect(Effect::Rejoined(broker));
@@ -351,14 +355,14 @@ impl Fleet {
         let place = member.alternatives.swap_remove(alternative);
         let old = core::mem::replace(&mut member.place, place);
         member.place.tried = self.turn;
-        member.unready_since = cx.now.mono;
+        member.rest.unready_since = cx.now.mono;
         member.show();
         if old.is_alive() {
             member.alternatives.push(old);
         } else {
             self.index.remove_address((&old.address).into(), broker);
         }
-        if let Some(run) = member.run.take() {
+        if let Some(run) = member.rest.run.take() {
             self.index.remove_run(&run, broker);
         }
         cx.effect(Effect::Moved(broker));
@@ -388,7 +392,7 @@ fn rearm(member: &Member, cx: &mut Cx<'_>) {
 }
 
 fn tell(broker: BrokerId, member: &Member, change: BrokerChange, cx: &mut Cx<'_>) {
-    let event = BrokerEvent { broker, guid: member.shown, address: member.place.address.clone(), change };
+    let event = BrokerEvent { broker, guid: member.rest.shown, address: member.place.address.clone(), change };
     cx.event(Event::Broker(Box::new(event)));
 }
 

@@ -182,8 +182,8 @@ fn address_text(address: &str) -> &str {
 
 fn member_text(member: &Member) -> String {
     let mut text = format!("{}{}", address_text(&member.address().to_string()), guid_text(member.guid()));
-    for alternative in member.alternatives() {
-        text += &format!(" (alternative {alternative})");
+    for alternative in &member.alternatives {
+        text += &format!(" (alternative {})", alternative.address);
     }
     text
 }

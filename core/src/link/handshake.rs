@@ -85,7 +85,7 @@ impl Links {
             if let Some(reader) = self.reader_mut(broker, sub) {
                 reader.ready = true;
                 reader.backoff.on_ready(cx.now.mono);
-                cx.effect(Effect::ReaderReady { sub, broker, conn: id });
+                cx.effect(Effect::ReaderReady { sub, broker });
             }
         }
     }
@@ -155,9 +155,7 @@ impl Links {
         let Some(link) = self.links.get_mut(broker) else { return };
         if link.state == State::Refusing {
             link.state = State::Ready;
-            if link.asked.is_none() {
-                cx.timers.disarm(link.timer);
-            }
+            link.wait(None, cx);
             cx.effect(Effect::Ready(broker));
         }
     }
@@ -180,7 +178,9 @@ fn refusal_reason(class: ErrorClass) -> UnreadyReason {
         ErrorClass::NoAuth | ErrorClass::WrongPass | ErrorClass::NoPerm => UnreadyReason::Auth,
         ErrorClass::Loading => UnreadyReason::Loading,
         ErrorClass::ReadOnly => UnreadyReason::Replica,
-        ErrorClass::Misconf | ErrorClass::NoReplicas | ErrorClass::Busy | ErrorClass::MasterDown => UnreadyReason::Refusing,
+        ErrorClass::Misconf | ErrorClass::NoReplicas | ErrorClass::Busy | ErrorClass::MasterDown => {
+            UnreadyReason::Refusing
+        }
         ErrorClass::Oom
         | ErrorClass::NoScript
         | ErrorClass::NoGroup

@@ -73,6 +73,16 @@ struct Reader {
     timer: TimerSlot,
 }
 
+impl Link {
+    /// Arms the timer for the next poll or the end of an identity question, whichever is first.
+    fn wait(&self, poll: Option<Mono>, cx: &mut Cx<'_>) {
+        match poll.into_iter().chain(self.asked).min() {
+            Some(at) => cx.timers.arm(self.timer, at),
+            None => cx.timers.disarm(self.timer),
+        };
+    }
+}
+
 impl Links {
     pub(crate) fn new(seed: Seed, client_name: Arc<str>) -> Self {
         Self { conns: Slab::new(), links: Table::default(), rng: Rng::new(seed, Purpose::Backoff), client_name }
@@ -210,14 +220,6 @@ impl Links {
         }
     }
 
-    /// Gives the answers that an owner no longer wants to nobody.
-    pub(crate) fn discard(&mut self, broker: BrokerId, unwanted: impl Fn(Route) -> bool) {
-        let Some(link) = self.links.get(broker) else { return };
-        if let Some(conn) = link.command.and_then(|conn| self.conns.get_mut(conn)) {
-            conn.discard(unwanted);
-        }
-    }
-
     // ---- what sockets report ----
 
     pub(crate) fn on_connected(&mut self, id: ConnId, cx: &mut Cx<'_>) {
@@ -294,7 +296,12 @@ impl Links {
             }
             (Phase::ExpectConnect, _) => self.fail(id, UnreadyReason::Timeout, "no connection within the deadline", cx),
             (Phase::ExpectHello | Phase::ExpectFacts, _) => {
-                self.fail(id, UnreadyReason::Timeout, "connected, and no answer to the handshake within the deadline", cx);
+                self.fail(
+                    id,
+                    UnreadyReason::Timeout,
+                    "connected, and no answer to the handshake within the deadline",
+                    cx,
+                );
             }
             (Phase::Ready, _) => self.fail(id, UnreadyReason::Timeout, "no answer within the deadline", cx),
         }
@@ -310,10 +317,10 @@ impl Links {
                 self.identity_answer(broker, false, cx);
             }
             (State::Refusing, Some(conn)) => {
-                cx.timers.arm(link.timer, cx.now.mono + POLL);
+                link.wait(Some(cx.now.mono + POLL), cx);
                 self.emit(conn, Command::Ping, Route::Own(Own::Ping), cx);
             }
-            (State::Ready | State::Refusing, _) => {}
+            (State::Ready | State::Refusing, _) => link.wait(None, cx),
         }
     }
 
@@ -388,7 +395,8 @@ impl Links {
         if let Route::Own(own) = matched.route {
             self.on_own(id, own, &reply, cx);
         } else {
-            let class = if let Reply::Error(error) = &reply { Some((error.class(), error.text().to_string())) } else { None };
+            let class =
+                if let Reply::Error(error) = &reply { Some((error.class(), error.text().to_string())) } else { None };
             if matched.route != Route::Discard {
                 cx.effect(Effect::Answer { broker, route: matched.route, reply });
             }
@@ -445,7 +453,7 @@ impl Links {
         let Some(link) = self.links.get_mut(broker) else { return };
         if link.state == State::Ready {
             link.state = State::Refusing;
-            cx.timers.arm(link.timer, cx.now.mono + POLL);
+            link.wait(Some(cx.now.mono + POLL), cx);
             cx.effect(Effect::Unready(broker, Unready { reason, detail }));
         }
     }
@@ -509,7 +517,8 @@ impl Links {
 
     /// Closes everything to a broker and dials it at once: another process is expected there.
     pub(crate) fn restart(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
-        let why = Unready { reason: UnreadyReason::Closed, detail: "another server process is expected there".to_string() };
+        let why =
+            Unready { reason: UnreadyReason::Closed, detail: "another server process is expected there".to_string() };
         self.hang_up_all(broker, &why, cx);
         let Some(link) = self.links.get_mut(broker) else { return };
         link.backoff = Backoff::default();
@@ -525,7 +534,8 @@ impl Links {
     }
 
     fn hello(&self, cx: &Cx<'_>) -> Command {
-        let hello = crate::command::Hello { credentials: cx.config.credentials.clone(), name: self.client_name.clone() };
+        let hello =
+            crate::command::Hello { credentials: cx.config.credentials.clone(), name: self.client_name.clone() };
         Command::Hello(hello.into())
     }
 

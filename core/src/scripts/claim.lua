@@ -3,6 +3,7 @@ local g, me, from, page = ARGV[1], ARGV[2], ARGV[5], tonumber(ARGV[8])
 local hand = {}
 for i = 13, #ARGV do hand[ARGV[i]] = true end
 local list = from == '' and redis.call('XPENDING', KEYS[1], g, ARGV[7], '+', page)
+  or from == '@retry' and redis.call('XPENDING', KEYS[1], g, 'IDLE', ARGV[6], ARGV[7], '+', page, from)
   or redis.call('XPENDING', KEYS[1], g, ARGV[7], '+', page, from)
 local cursor = #list == page and '(' .. list[page][1] or ''
 local got, dead, lost, room, ordered = {}, {}, {}, tonumber(ARGV[11]), ARGV[12] == '1'

@@ -17,7 +17,8 @@ use crate::key::{self, Key};
 /// No `:`, because key names are joined with it, and no leading `@`, which is reserved for consumers that nobody is.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
-    (1..=100).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+    (1..=100).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
 }
 
 /// A name that is not `[A-Za-z0-9._-]{1,100}`.

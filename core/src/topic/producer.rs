@@ -34,6 +34,8 @@ pub(crate) struct Producer {
     /// What must be placed again, in its old order; before `backlog`.
     again: VecDeque<OpId>,
     backlog: VecDeque<OpId>,
+    /// How many of those in the two queues still wait; the others were cancelled or have given up.
+    waiting: usize,
     waiting_bytes: u64,
     /// Deadlines of those that a flush found no broker for.
     deadlines: BTreeSet<(Mono, OpId)>,
@@ -94,6 +96,7 @@ impl Producer {
             ops: Slab::new(),
             again: VecDeque::new(),
             backlog: VecDeque::new(),
+            waiting: 0,
             waiting_bytes: 0,
             deadlines: BTreeSet::new(),
             timer: timers.register(Timer::Backlog),
@@ -120,7 +123,8 @@ impl Producer {
             MessageId::new(cx.now.wall, random)
         });
         let extra = (message.key.is_some() || !message.headers.is_empty()).then(|| {
-            let headers = message.headers.into_iter().map(|(name, value)| (format!("h:{name}").into(), value)).collect();
+            let headers =
+                message.headers.into_iter().map(|(name, value)| (format!("h:{name}").into(), value)).collect();
             Arc::new(Extra { key: message.key, headers })
         });
         let sending = Sending {
@@ -139,7 +143,9 @@ impl Producer {
             queued: true,
         };
         let op = self.ops.insert(Pending::Send(sending));
+        self.waiting += 1;
         self.waiting_bytes += bytes;
+        self.drop_finished();
         self.backlog.push_back(op);
         cx.stats.ops += 1;
         Ok(op)
@@ -188,6 +194,7 @@ impl Producer {
         let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
         sending.queued = false;
         sending.broker = Some(broker);
+        self.waiting -= 1;
         self.waiting_bytes = self.waiting_bytes.saturating_sub(sending.bytes);
         self.deadlines.remove(&(sending.deadline, op));
         let topic = sending.topic;
@@ -225,10 +232,6 @@ impl Producer {
         }
     }
 
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.again.is_empty() || !self.backlog.is_empty()
-    }
-
     pub(crate) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
         while let Some((at, op)) = self.deadlines.first().copied() {
             if at > cx.now.mono {
@@ -239,11 +242,14 @@ impl Producer {
         }
     }
 
-    /// The answer to a send or a call.
-    pub(crate) fn on_reply(&mut self, op: OpId, broker: BrokerId, reply: Reply, cx: &mut Cx<'_>) {
+    /// The answer to a send or a call. Whether a message was stored.
+    pub(crate) fn on_reply(&mut self, op: OpId, broker: BrokerId, reply: Reply, cx: &mut Cx<'_>) -> bool {
         let result = match (self.ops.get(op), reply) {
-            (None, _) => return,
-            (Some(Pending::Send(_)), Reply::Error(error)) => return self.on_refused(op, broker, error, cx),
+            (None, _) => return false,
+            (Some(Pending::Send(_)), Reply::Error(error)) => {
+                self.on_refused(op, broker, error, cx);
+                return false;
+            }
             (Some(Pending::Call(_)), Reply::Error(error)) => Err(OpError::Refused(self.refused(broker, error))),
             (Some(Pending::Call(_)), reply) => Ok(Outcome::Reply(reply)),
             (Some(Pending::Send(sending)), reply) => match reply.view().as_bytes().and_then(StreamId::parse) {
@@ -254,7 +260,9 @@ impl Producer {
                 None => Err(OpError::Unanswered(self.at(broker).unwrap_or_else(nowhere))),
             },
         };
+        let stored = matches!(result, Ok(Outcome::Stored(_)));
         self.finish(op, result, cx);
+        stored
     }
 
     /// No answer will come.
@@ -295,11 +303,8 @@ impl Producer {
         let Some(at) = self.at(broker) else { return };
         let Some(topic) = self.topics.get_mut(topic as usize) else { return };
         if let Reply::Error(error) = reply {
-            let warning = Warning::Refused {
-                broker: at,
-                what: "registering a topic (EVAL)",
-                error: error.text().to_string(),
-            };
+            let warning =
+                Warning::Refused { broker: at, what: "registering a topic (EVAL)", error: error.text().to_string() };
             return cx.event(Event::Warning(warning.into()));
         }
         let have = reply.view().items().and_then(|mut items| items.next()).and_then(|have| have.as_int());
@@ -353,9 +358,8 @@ impl Producer {
         if message.headers.iter().any(|(name, _)| name.is_empty()) {
             return Err(Reject::EmptyHeaderName);
         }
-        let waiting = self.again.len() + self.backlog.len();
         let bytes = self.waiting_bytes + message.len() as u64;
-        if waiting >= limits.backlog_ops as usize || (bytes > limits.backlog_bytes && waiting > 0) {
+        if self.waiting >= limits.backlog_ops as usize || (bytes > limits.backlog_bytes && self.waiting > 0) {
             return Err(Reject::BacklogFull);
         }
         Ok(())
@@ -453,8 +457,18 @@ impl Producer {
             return self.give_up(op, why, cx);
         }
         sending.queued = true;
+        self.waiting += 1;
         self.waiting_bytes += sending.bytes;
         self.again.push_back(op);
+    }
+
+    /// Keeps those who finished while they waited from piling up behind one that waits for long.
+    fn drop_finished(&mut self) {
+        if self.again.len() + self.backlog.len() > 2 * self.waiting + 64 {
+            let ops = &self.ops;
+            self.again.retain(|op| ops.contains(*op));
+            self.backlog.retain(|op| ops.contains(*op));
+        }
     }
 
     fn pop_waiting(&mut self) {
@@ -480,6 +494,7 @@ impl Producer {
         if let Some(Pending::Send(sending)) = self.ops.remove(op)
             && sending.queued
         {
+            self.waiting -= 1;
             self.waiting_bytes = self.waiting_bytes.saturating_sub(sending.bytes);
             self.deadlines.remove(&(sending.deadline, op));
         }

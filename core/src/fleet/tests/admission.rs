@@ -57,6 +57,9 @@ fn a_sender_may_be_required_to_announce_itself() {
     world.datagram_from("[::ffff:10.0.4.12]:999", up.as_bytes());
     assert_eq!(world.members(), "A@1");
     world.down(1, A);
+    let mapped = format!("imq-broker\t{}\tup\t[::ffff:10.0.4.12]:6379\t1", guid_of(1));
+    world.datagram_from("10.0.4.12:999", mapped.as_bytes());
+    assert_eq!(world.stats.not_allowed, 3);
     assert_eq!(world.members(), "A@1", "a goodbye of another sender is refused as well");
 }
 

@@ -82,6 +82,19 @@ fn an_earlier_member_that_does_not_answer_moves_to_the_address_that_does() {
 }
 
 #[test]
+fn what_two_members_bring_together_stays_within_the_limit() {
+    let mut world = World::with(|config| config.limits.alternatives = 1);
+    for (guid, address, seconds) in [(1, A, "60"), (1, C, "2"), (2, B, "60"), (2, "10.0.4.15:6379", "1")] {
+        world.up_every(guid, address, seconds);
+    }
+    assert!(world.ready(A, "run-1"));
+    assert!(!world.ready(B, "run-1"));
+    world.forget(BrokerId::from_parts(1, 0));
+    assert_eq!(world.members(), "A@1 (alternative 10.0.4.13:6379)", "the longest-lived stays");
+    model::check(&world);
+}
+
+#[test]
 fn a_departed_member_returns_when_its_process_is_met_at_another_address() {
     let mut world = World::new();
     world.up(1, A);
@@ -109,7 +122,10 @@ fn configured_addresses_of_one_process_stay_configured() {
     world.effects();
     world.unready(A, UnreadyReason::Refused);
     world.pass_ms(3_000);
-    assert_eq!((world.effects().as_str(), world.members().as_str()), ("Moved(b0.0)", "B@- (alternative 10.0.4.12:6379)"));
+    assert_eq!(
+        (world.effects().as_str(), world.members().as_str()),
+        ("Moved(b0.0)", "B@- (alternative 10.0.4.12:6379)")
+    );
 }
 
 #[test]

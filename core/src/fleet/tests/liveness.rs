@@ -184,6 +184,7 @@ fn a_configured_broker_never_expires_and_no_datagram_ends_it() {
     world.up(1, A);
     assert_eq!(world.members(), "A@1, redis-1.local:6379@-");
     world.down(1, A);
+    assert_eq!(world.fleet.index.by_guid(guid_of(1)), Some(world.at(A)), "nothing has changed");
     world.pass_ms(1_000_000);
     assert_eq!(world.members(), "A@1, redis-1.local:6379@-");
     assert_eq!(world.effects(), "Joined(b0.0), Joined(b1.0)");

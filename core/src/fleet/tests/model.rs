@@ -66,14 +66,14 @@ impl World {
             let at = Self::address_number(member.address());
             let guid = (1..=3).find(|n| member.guid() == Some(guid_of(*n))).expect("one of the three");
             members.insert(at, guid);
-            alternatives.extend(member.alternatives().map(|address| (Self::address_number(address), at)));
+            alternatives.extend(member.alternatives.iter().map(|place| (Self::address_number(&place.address), at)));
         }
         (members, alternatives)
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_fleet_is_the_model(inputs in inputs()) {
@@ -172,7 +172,7 @@ pub(super) fn check(world: &World) {
                 }
             }
         }
-        if let Some(run) = &member.run {
+        if let Some(run) = &member.rest.run {
             runs += 1;
             assert_eq!(fleet.index.by_run(run, &fleet.members), Some(broker));
         }

@@ -38,6 +38,16 @@ pub(super) struct Job {
     reserved: u32,
 }
 
+impl Job {
+    pub(super) fn stream(&self) -> u16 {
+        self.stream
+    }
+
+    pub(super) fn is_from(&self, name: &str) -> bool {
+        &*self.from == name
+    }
+}
+
 impl super::reader::Reader {
     /// Whether entries that nobody holds must still be claimed back before anything new is read.
     pub(super) fn is_recovering(&self) -> bool {
@@ -45,8 +55,8 @@ impl super::reader::Reader {
     }
 
     fn enqueue(&mut self, job: Job) {
-        let same = |other: &Job| other.stream == job.stream && other.from == job.from;
-        if !self.jobs.iter().any(same) && !self.claiming.as_ref().is_some_and(same) {
+        // A claim under way does not count: what has become due since it ran would be missed.
+        if !self.jobs.iter().any(|other| other.stream == job.stream && other.from == job.from) {
             self.jobs.push_back(job);
         }
     }
@@ -65,28 +75,38 @@ impl Consumer {
         if !reader.is_live() || reader.surveys > 0 || self.stop.is_some() {
             return;
         }
-        reader.surveys = u32::try_from(reader.keys.len()).unwrap_or(u32::MAX);
-        let keys = reader.keys.clone();
-        for (key, stream) in keys.into_iter().zip(0u16..) {
+        let streams: Vec<_> = reader.readable().map(|(key, stream)| (key.clone(), stream)).collect();
+        reader.surveys = u32::try_from(streams.len()).unwrap_or(u32::MAX);
+        for (key, stream) in streams {
             self.command(at, Command::Consumers(key, self.spec.group.clone()), Answer::Survey(stream), cx);
         }
     }
 
-    pub(super) fn on_survey(&mut self, at: u32, stream: u16, reply: &Reply, cx: &mut Cx<'_>) {
+    pub(super) fn on_survey(
+        &mut self,
+        at: u32,
+        stream: u16,
+        reply: &Reply,
+        hand: &Slab<DeliveryId, Held>,
+        cx: &mut Cx<'_>,
+    ) {
         let claim_idle_ms = u64::try_from(self.spec.claim_idle.as_millis()).unwrap_or(u64::MAX);
         let own = self.name.clone();
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.surveys = reader.surveys.saturating_sub(1);
         if let Reply::Error(error) = reply {
-            if error.class() == ErrorClass::NoGroup && reader.is_live() {
-                self.ensure(at, cx);
+            if error.class() == ErrorClass::NoGroup {
+                self.rejoin(at, hand, cx);
             }
             return;
         }
         let mut reap = false;
+        let (mut elsewhere, mut own_pending) = (0, 0);
         for consumer in reply.view().items().into_iter().flatten() {
             let Some((name, pending, idle_ms)) = read_consumer(consumer) else { continue };
             let pseudo = name == FREE || name == RETRY;
+            let count = u64::try_from(pending).unwrap_or(0);
+            *(if name == &*own { &mut own_pending } else { &mut elsewhere }) += count;
             reap |= pending == 0 && !pseudo && name != &*own && idle_ms >= REAP_AFTER_MS;
             if pending == 0 || name == &*own {
                 continue;
@@ -100,9 +120,32 @@ impl Consumer {
             };
             reader.enqueue(Job { stream, from: name.into(), min_idle_ms, cursor: "-".into(), reserved: 0 });
         }
+        if let Some(known) = reader.elsewhere.get_mut(stream as usize) {
+            *known = elsewhere;
+        }
         if reap {
             self.reap(at, stream, cx);
         }
+        self.explain(at, stream, own_pending, hand);
+    }
+
+    /// Compares what is pending under this name with what is known of. A difference that nothing under way explains, or
+    /// that stands still over two surveys, is entries that nobody holds: they are claimed back.
+    fn explain(&mut self, at: u32, stream: u16, pending: u64, hand: &Slab<DeliveryId, Held>) {
+        let in_hand = hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream);
+        let in_hand = in_hand.count() as u64;
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if reader.suspects_left {
+            // Left on purpose.
+            return;
+        }
+        let excess = pending.saturating_sub(in_hand).saturating_sub(reader.unsettled(stream).len() as u64);
+        let under_way =
+            reader.read.map_or(0, |read| read.reserved) + reader.claiming.as_ref().map_or(0, |job| job.reserved);
+        let now = (excess, reader.delivered);
+        let stands = excess > 0 && reader.unexplained == now;
+        reader.unexplained = now;
+        reader.lost |= excess > u64::from(under_way) || stands;
     }
 
     fn reap(&self, at: u32, stream: u16, cx: &mut Cx<'_>) {
@@ -125,31 +168,42 @@ impl Consumer {
             return;
         }
         if let Some(reader) = self.readers.get_mut(at as usize) {
-            let job = Job { stream, from: RETRY.into(), min_idle_ms: RETRY_HORIZON_MS, cursor: "-".into(), reserved: 0 };
+            let job =
+                Job { stream, from: RETRY.into(), min_idle_ms: RETRY_HORIZON_MS, cursor: "-".into(), reserved: 0 };
             reader.enqueue(job);
         }
     }
 
-    /// Claims back what is pending under one's own name and in nobody's hand.
-    pub(super) fn claim_own(&mut self, at: u32) {
+    /// Claims back what is pending under one's own name and in nobody's hand. Whether that was not under way already.
+    pub(super) fn claim_own(&mut self, at: u32) -> bool {
         let name = self.name.clone();
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        for stream in 0..u16::try_from(reader.keys.len()).unwrap_or(u16::MAX) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return false };
+        if reader.jobs.iter().chain(&reader.claiming).any(|job| job.from == name) {
+            return false;
+        }
+        let streams: Vec<u16> = reader.readable().map(|(_, stream)| stream).collect();
+        for stream in streams {
             reader.enqueue(Job { stream, from: name.clone(), min_idle_ms: 0, cursor: "-".into(), reserved: 0 });
         }
+        true
     }
 
     pub(super) fn flush_claims(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
-        let page = PAGE.min(self.free());
+        let free = self.free();
         let allowed = SUSPECTS.saturating_sub(self.suspects);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if !reader.is_live() || reader.claiming.is_some() || self.stop.is_some() || page == 0 {
+        if !reader.is_live() || reader.claiming.is_some() || self.stop.is_some() {
             return;
         }
-        // One's own entries wait for verdicts that are on their way: claimed before those arrive, they would run twice.
-        let settled = reader.is_settled();
+        // One's own entries wait for a read that is out: what it brings would be claimed, and run twice.
+        let reading = reader.read.is_some_and(|read| read.what == Answer::Read);
         let own = self.name.clone();
-        let Some(next) = reader.jobs.iter().position(|job| settled || job.from != own) else { return };
+        let Some(next) = reader.jobs.iter().position(|job| !reading || job.from != own) else { return };
+        let page = PAGE.min(reader.most).min(free);
+        if page == 0 {
+            // The credit may lie with reads that wait for entries which never come.
+            return self.wake_rich(true, cx);
+        }
         let Some(mut job) = reader.jobs.remove(next) else { return };
         let Some(source) = reader.key(job.stream).cloned() else { return };
         job.reserved = page;
@@ -167,12 +221,16 @@ impl Consumer {
             page.into(),
             self.spec.max_deliveries.into(),
             SUSPECT_FROM.into(),
-            allowed.into(),
+            // What a handler gave back has killed nobody.
+            if job.is_from(RETRY) { page } else { allowed }.into(),
             "".into()
         ];
         if job.from == own {
-            let in_hand = hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == job.stream);
+            let in_hand =
+                hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == job.stream);
             args.extend(in_hand.map(|(_, held)| Arg::Id(held.entry)));
+            // Verdicts that are on their way.
+            args.extend(reader.unsettled(job.stream).into_iter().map(Arg::Id));
         }
         reader.claiming = Some(job);
         let eval = Eval { script: Script::Claim, keys, args };
@@ -185,7 +243,7 @@ impl Consumer {
         let own = job.from == self.name;
         if let Reply::Error(error) = reply {
             return match error.class() {
-                ErrorClass::NoGroup => self.ensure(at, cx),
+                ErrorClass::NoGroup => self.rejoin(at, hand, cx),
                 _ => self.rest(at, "claiming (EVAL)", error, cx),
             };
         }
@@ -197,11 +255,16 @@ impl Consumer {
         if builder.claimed(*got).is_ok() {
             let entries = builder.finish();
             cx.stats.claimed += entries.len() as u64;
-            self.deliver(at, entries, Some(job.stream), hand, cx);
+            let before = self.suspects;
+            self.deliver(at, entries, Some(&job), hand, cx);
+            if let Some(reader) = self.readers.get_mut(at as usize) {
+                reader.suspects_left |= own && (before > 0 || self.suspects > 0);
+            }
         } else {
             cx.stats.misshapen += 1;
         }
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        reader.most = reader.most.saturating_mul(2).min(super::credit::MOST);
         match cursor.as_str() {
             Some(next) if !next.is_empty() => {
                 reader.jobs.push_front(Job { cursor: next.into(), reserved: 0, ..job });
@@ -235,9 +298,10 @@ impl Consumer {
 
     /// The answer is lost, and with it perhaps entries that are pending under this name now.
     pub(super) fn on_claim_orphan(&mut self, at: u32) {
-        self.take_claim(at);
+        let Some(job) = self.take_claim(at) else { return };
         if let Some(reader) = self.readers.get_mut(at as usize) {
             reader.lost = true;
+            reader.shrink(job.reserved);
         }
     }
 }

@@ -18,8 +18,12 @@ use super::{Answer, Consumer};
 use crate::command::{By, Command, Eval, Read, ReadGroup};
 use crate::effect::Cx;
 use crate::id::{DeliveryId, Slab};
+use crate::key::Key;
 use crate::reply::{Reply, StreamId};
 use crate::script::Script;
+
+/// The most entries of one read: a reply of this many small ones is some megabytes.
+pub(super) const MOST: u32 = 16_384;
 
 /// What the last reads of a broker say about the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +63,7 @@ impl Consumer {
         for at in 0..self.readers.len() {
             let at = u32::try_from(at).unwrap_or(u32::MAX);
             self.flush_verdicts(at, cx);
+            self.recover(at, cx);
             self.flush_claims(at, hand, cx);
         }
         if self.stop.is_some() {
@@ -73,7 +78,7 @@ impl Consumer {
         let mut active = 0;
         let mut waiting = 0;
         for reader in self.readers.iter().filter(|reader| reader.is_live() && reader.lane) {
-            let own = streams_of(reader.keys.len());
+            let own = reader.streams();
             active += 1;
             streams += own;
             waiting += if reader.read.is_none() { own } else { 0 };
@@ -84,6 +89,7 @@ impl Consumer {
         let scarce = self.spec.in_flight < streams;
         let count = self.readers.len();
         let first = self.deal_from % count;
+        let mut starving = false;
         for n in 0..count {
             let at = (first + n) % count;
             let Some(reader) = self.readers.get(at) else { continue };
@@ -94,48 +100,71 @@ impl Consumer {
             if scarce {
                 self.ask_scarce(at, cx);
             } else {
-                let own = streams_of(reader.keys.len());
-                waiting -= own;
-                self.ask_ample(at, own, active, waiting, cx);
+                let own = reader.streams();
+                waiting = waiting.saturating_sub(own);
+                starving |= !self.ask_ample(at, own, active, waiting, cx);
+            }
+        }
+        if scarce || starving {
+            self.wake_rich(scarce, cx);
+        }
+    }
+
+    /// Ends reads that wait with more credit than they need while others have none, so that it is dealt anew.
+    pub(super) fn wake_rich(&mut self, scarce: bool, cx: &mut Cx<'_>) {
+        for at in 0..self.readers.len() {
+            let Some(reader) = self.readers.get(at) else { continue };
+            let least = if scarce { 0 } else { reader.streams() };
+            if reader.read.is_some_and(|read| read.reserved > least) {
+                self.wake(u32::try_from(at).unwrap_or(u32::MAX), cx);
             }
         }
     }
 
-    /// One read over all streams. `others` is the least that the other readers without a read need.
-    fn ask_ample(&mut self, at: u32, own: u32, active: u32, others: u32, cx: &mut Cx<'_>) {
+    /// One read over all streams, if there is credit for it. `others` is the least that the other readers without a read
+    /// need.
+    fn ask_ample(&mut self, at: u32, own: u32, active: u32, others: u32, cx: &mut Cx<'_>) -> bool {
         let free = self.free();
         if free < own {
-            return;
+            return false;
         }
         let share = self.spec.in_flight / active;
-        let Some(appetite) = self.readers.get(at as usize).map(|reader| reader.appetite) else { return };
+        let Some(appetite) = self.readers.get(at as usize).map(|reader| reader.appetite) else { return true };
         let (most, blocks) = match appetite {
             Appetite::Hungry if active == 1 => (free, true),
             Appetite::Hungry => (free.saturating_sub(others), false),
             Appetite::Curious => (free.saturating_sub(others).min(share), true),
             Appetite::Idle => (own, true),
         };
-        let count = (most / own).max(1);
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let keys = reader.keys.clone();
+        let Some(reader) = self.readers.get_mut(at as usize) else { return true };
+        let count = (most.min(reader.most) / own).max(1);
+        let keys = reader.readable().map(|(key, _)| key.clone()).collect();
+        self.deal_from = at as usize + 1;
         self.reserve(at, Answer::Read, count * own, blocks);
         self.read_group(at, keys, count, blocks, cx);
+        true
     }
 
     /// One step of asking, noting or waiting.
     fn ask_scarce(&mut self, at: u32, cx: &mut Cx<'_>) {
         let free = self.free();
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let streams = u16::try_from(reader.keys.len()).unwrap_or(u16::MAX);
+        let keys: Vec<Key> = reader.readable().map(|(key, _)| key.clone()).collect();
+        let streams = u16::try_from(keys.len()).unwrap_or(u16::MAX);
         match &mut reader.watch {
+            Watch::Watching(tails) | Watch::Asking { tails: Some(tails), .. } if tails.len() != keys.len() => {
+                // Streams have come or gone since.
+                reader.watch = Watch::default();
+                self.ask_scarce(at, cx);
+            }
             Watch::Watching(tails) => {
                 let block_ms = block_ms(cx);
-                let from = reader.keys.iter().cloned().zip(tails.iter().copied()).collect();
+                let from = keys.into_iter().zip(tails.iter().copied()).collect();
                 self.reserve(at, Answer::Watch, 0, true);
                 self.read_command(at, Command::Read(Read { block_ms, from }.into()), Answer::Watch, cx);
             }
             Watch::Asking { tails: None, .. } => {
-                let eval = Eval { script: Script::Tail, keys: reader.keys.clone(), args: Vec::new() };
+                let eval = Eval { script: Script::Tail, keys, args: Vec::new() };
                 self.reserve(at, Answer::Tail, 0, false);
                 self.read_command(at, Command::Eval(eval.into(), By::Sha1), Answer::Tail, cx);
             }
@@ -145,7 +174,7 @@ impl Consumer {
                 self.ask_scarce(at, cx);
             }
             Watch::Asking { next, .. } if free > 0 => {
-                let key = reader.keys.get(*next as usize).cloned();
+                let key = keys.get(*next as usize).cloned();
                 *next = if *next + 1 >= streams { 0 } else { *next + 1 };
                 self.deal_from = at as usize + 1;
                 self.reserve(at, Answer::Read, 1, false);
@@ -158,6 +187,9 @@ impl Consumer {
     /// What an answered read says about the next one.
     pub(super) fn after_read(&mut self, at: u32, found: bool, blocked: bool) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if found {
+            reader.most = reader.most.saturating_mul(2).min(MOST);
+        }
         reader.appetite = match (found, blocked) {
             (true, _) => Appetite::Hungry,
             (false, false) => Appetite::Curious,
@@ -173,16 +205,16 @@ impl Consumer {
         }
     }
 
-    pub(super) fn on_tail(&mut self, at: u32, reply: &Reply) {
+    pub(super) fn on_tail(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         self.take_read(at);
+        if let Reply::Error(error) = reply {
+            return self.rest(at, "looking for the end of the streams (EVAL)", error, cx);
+        }
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let ids: Option<Vec<StreamId>> = reply
-            .view()
-            .items()
-            .map(|items| items.filter_map(|id| id.as_bytes().and_then(StreamId::parse)).collect());
+        let ids: Option<Vec<StreamId>> =
+            reply.view().items().map(|items| items.filter_map(|id| id.as_bytes().and_then(StreamId::parse)).collect());
         if let Watch::Asking { tails, clean, .. } = &mut reader.watch
             && let Some(ids) = ids
-            && ids.len() == reader.keys.len()
         {
             *clean = 0;
             *tails = Some(ids);
@@ -205,12 +237,12 @@ impl Consumer {
 
     fn reserve(&mut self, at: u32, what: Answer, reserved: u32, blocks: bool) {
         if let Some(reader) = self.readers.get_mut(at as usize) {
-            reader.read = Some(super::reader::Outstanding { what, reserved, blocks });
+            reader.read = Some(super::reader::Outstanding { what, reserved, blocks, woken: false });
             self.reserved += reserved;
         }
     }
 
-    fn read_group(&self, at: u32, keys: Vec<crate::key::Key>, count: u32, blocks: bool, cx: &mut Cx<'_>) {
+    fn read_group(&self, at: u32, keys: Vec<Key>, count: u32, blocks: bool, cx: &mut Cx<'_>) {
         let read = ReadGroup {
             group: self.spec.group.clone(),
             consumer: self.name.clone(),
@@ -222,8 +254,11 @@ impl Consumer {
     }
 }
 
-fn streams_of(keys: usize) -> u32 {
-    u32::try_from(keys).unwrap_or(u32::MAX)
+impl super::reader::Reader {
+    /// How many streams a read names.
+    fn streams(&self) -> u32 {
+        u32::try_from(self.readable().count()).unwrap_or(u32::MAX).max(1)
+    }
 }
 
 fn block_ms(cx: &Cx<'_>) -> u32 {

@@ -39,6 +39,7 @@ pub(crate) enum Answer {
     Ack,
     Renew,
     Survey(u16),
+    Type(u16),
     Claim,
     Defer,
     Dead,
@@ -78,6 +79,8 @@ pub(crate) struct Contact {
 struct Consumer {
     id: SubId,
     spec: Sub,
+    /// When it was made: where a group that starts now starts.
+    since: Mono,
     /// Its name in the group: never reused, never shared.
     name: Arc<str>,
     readers: Vec<Reader>,
@@ -118,6 +121,8 @@ enum Task {
     Bury(u32),
     /// A lost reader connection may have taken entries until now.
     Recover(u32),
+    /// Keys of another type are looked at again.
+    Recheck(u32),
 }
 
 /// A message in the application's hands.
@@ -131,6 +136,9 @@ struct Held {
     suspect: bool,
     started: bool,
 }
+
+/// What an application may ask for at the shortest: a period of nothing would never let an input end.
+const LEAST_PERIOD: Duration = Duration::from_millis(10);
 
 impl Consumers {
     pub(crate) fn new(seed: Seed, name: Arc<str>) -> Self {
@@ -161,13 +169,16 @@ impl Consumers {
         if let Some(why) = why {
             return Err(Rejected { why, given: spec });
         }
+        let claim_idle = spec.claim_idle.max(LEAST_PERIOD);
+        let claim_period = spec.claim_period.max(LEAST_PERIOD);
+        let spec = Sub { claim_idle, claim_period, ..spec };
         self.subscriptions += 1;
         let name = alloc::format!("{}.{}", self.name, self.subscriptions).into();
         let id = self.subs.insert_with(|id| Consumer::new(id, spec, name, cx));
         let known: Vec<(BrokerId, Contact)> = self.brokers.iter().map(|(id, contact)| (id, contact.clone())).collect();
         let Some(consumer) = self.subs.get_mut(id) else { return Ok(id) };
         for (broker, contact) in known {
-            consumer.on_broker_ready(broker, &contact, cx);
+            consumer.on_broker_ready(broker, &contact, &self.hand, cx);
         }
         let (renew, claim) = (consumer.spec.claim_idle / 3, consumer.spec.claim_period);
         cx.timers.arm(consumer.timers.renew, cx.now.mono + renew);
@@ -188,11 +199,25 @@ impl Consumers {
                 cx.timers.arm(consumer.timers.handler, until);
             }
             consumer.running.push_back((until, delivery));
+            // Settled ones leave here, not only when their time is over.
+            while consumer.running.front().is_some_and(|(_, first)| !self.hand.contains(*first)) {
+                consumer.running.pop_front();
+            }
+            if consumer.running.len() > 2 * consumer.held as usize + 64 {
+                let hand = &self.hand;
+                consumer.running.retain(|(_, delivery)| hand.contains(*delivery));
+            }
         }
         Ok(())
     }
 
-    pub(crate) fn settle(&mut self, id: DeliveryId, verdict: Verdict, tell: bool, cx: &mut Cx<'_>) -> Result<(), Stale> {
+    pub(crate) fn settle(
+        &mut self,
+        id: DeliveryId,
+        verdict: Verdict,
+        tell: bool,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), Stale> {
         let held = self.hand.remove(id).ok_or(Stale)?;
         let consumer = self.subs.get_mut(held.sub).ok_or(Stale)?;
         consumer.settle(id, &held, verdict, tell, cx);
@@ -204,7 +229,7 @@ impl Consumers {
 
     pub(crate) fn on_broker_ready(&mut self, broker: BrokerId, contact: Contact, cx: &mut Cx<'_>) {
         for (_, consumer) in self.subs.iter_mut() {
-            consumer.on_broker_ready(broker, &contact, cx);
+            consumer.on_broker_ready(broker, &contact, &self.hand, cx);
         }
         self.brokers.insert(broker, contact);
         self.mark_all();
@@ -220,25 +245,23 @@ impl Consumers {
         self.mark_all();
     }
 
-    pub(crate) fn forget(&mut self, broker: BrokerId) {
+    pub(crate) fn forget(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         self.brokers.remove(broker);
         for (_, consumer) in self.subs.iter_mut() {
-            if let Some(reader) = consumer.reader_mut(broker) {
-                reader.detach();
-            }
-            consumer.by_broker.remove(broker);
+            consumer.detach(broker, cx);
         }
         self.mark_all();
     }
 
-    /// Whether no subscription knows of anything left on a broker: the last read found nothing, nothing is in hand.
+    /// Whether no subscription knows of anything left on a broker: the last read found nothing, nothing is in hand, no
+    /// retry is to come.
     pub(crate) fn is_drained(&self, broker: BrokerId) -> bool {
-        self.subs.iter().filter_map(|(_, consumer)| consumer.reader(broker)).all(Reader::is_drained)
+        self.subs.iter().all(|(_, consumer)| consumer.is_drained(broker))
     }
 
-    pub(crate) fn on_reader_ready(&mut self, sub: SubId, broker: BrokerId, cx: &mut Cx<'_>) {
-        if let Some(consumer) = self.subs.get_mut(sub) {
-            consumer.on_reader_ready(broker, cx);
+    pub(crate) fn on_reader_ready(&mut self, sub: SubId, broker: BrokerId) {
+        if let Some(reader) = self.subs.get_mut(sub).and_then(|consumer| consumer.reader_mut(broker)) {
+            reader.lane = true;
             self.mark(sub);
         }
     }
@@ -256,18 +279,20 @@ impl Consumers {
         let hand = &mut self.hand;
         match answer {
             Answer::Ensure => consumer.on_ensured(at, &reply, cx),
-            Answer::Rejoin => consumer.ensure(at, cx),
+            // The registration behind it makes what it could not.
+            Answer::Rejoin => {}
             Answer::Read => consumer.on_read(at, &reply, hand, cx),
-            Answer::Tail => consumer.on_tail(at, &reply),
+            Answer::Tail => consumer.on_tail(at, &reply, cx),
             Answer::Watch => consumer.on_watched(at, &reply, cx),
             Answer::Ack => consumer.on_acked(at, &reply, cx),
             Answer::Renew => consumer.on_renewed(at, &reply, cx),
-            Answer::Survey(stream) => consumer.on_survey(at, stream, &reply, cx),
+            Answer::Survey(stream) => consumer.on_survey(at, stream, &reply, hand, cx),
+            Answer::Type(stream) => consumer.on_type(at, stream, &reply, cx),
             Answer::Claim => consumer.on_claimed(at, &reply, hand, cx),
             Answer::Defer => consumer.on_deferred(at, &reply, cx),
             Answer::Dead => consumer.on_dead(at, &reply, cx),
             Answer::Release => consumer.on_released(at, &reply, cx),
-            Answer::Kill => consumer.on_killed(at, cx),
+            Answer::Kill => consumer.on_killed(at, matches!(reply, Reply::Int(_)), cx),
             Answer::Leave => consumer.on_left(at, cx),
             Answer::Reap => {}
         }
@@ -371,6 +396,7 @@ impl Consumer {
         Self {
             id,
             spec,
+            since: cx.now.mono,
             name,
             readers: Vec::new(),
             by_broker: Table::default(),
@@ -394,6 +420,12 @@ impl Consumer {
         self.readers.get_mut(*self.by_broker.get(broker)? as usize)
     }
 
+    fn is_drained(&self, broker: BrokerId) -> bool {
+        let Some(at) = self.by_broker.get(broker).copied() else { return true };
+        let retries = self.agenda.iter().any(|(_, task)| matches!(task, Task::Retry(reader, _) if *reader == at));
+        !retries && self.readers.get(at as usize).is_none_or(Reader::is_drained)
+    }
+
     /// Credit that nothing holds or may bring.
     fn free(&self) -> u32 {
         self.spec.in_flight.saturating_sub(self.held).saturating_sub(self.reserved)
@@ -414,13 +446,25 @@ impl Consumer {
         }
     }
 
-    /// Hands a batch to the application: entries of the streams the batch names, or all of one stream.
-    fn deliver(&mut self, at: u32, batch: Entries, stream: Option<u16>, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+    /// Hands a batch to the application: entries of the streams the batch names, or all of those a claim was for.
+    fn deliver(
+        &mut self,
+        at: u32,
+        batch: Entries,
+        claimed: Option<&claim::Job>,
+        hand: &mut Slab<DeliveryId, Held>,
+        cx: &mut Cx<'_>,
+    ) {
         let batch = Arc::new(batch);
+        let stream = claimed.map(claim::Job::stream);
+        // What is claimed back from one's own name keeps its count; from others it has just been raised.
+        let suspect_from = claim::SUSPECT_FROM + u32::from(claimed.is_none_or(|job| !job.is_from(&self.name)));
+        // What a handler gave back has killed nobody.
+        let kills = claimed.is_none_or(|job| !job.is_from(crate::script::RETRY));
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let Some(broker) = reader.broker else { return };
-        let mut streams: Vec<Option<u16>> = Vec::with_capacity(batch.streams());
-        streams.extend((0..batch.streams()).map(|s| reader.stream_of(batch.stream_key(s))));
+        let streams = reader.streams_of(&batch);
+        reader.delivered += batch.len() as u64;
         for index in 0..batch.len() {
             let named = || streams.get(batch.stream(index)).copied().flatten();
             let Some(stream) = stream.or_else(named) else { continue };
@@ -432,7 +476,7 @@ impl Consumer {
                 reader.releases.push(stream, entry, false);
                 continue;
             }
-            let suspect = deliveries > claim::SUSPECT_FROM;
+            let suspect = deliveries >= suspect_from && kills;
             self.suspects += u32::from(suspect);
             self.held += 1;
             reader.held += 1;

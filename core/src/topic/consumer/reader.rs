@@ -21,8 +21,12 @@ use crate::topic::producer::ENSURE_STREAMS;
 
 /// How long a reader rests after a refusal that will not pass by itself.
 const REST: core::time::Duration = core::time::Duration::from_secs(5);
+/// How long a key of another type is left alone.
+const RECHECK: core::time::Duration = core::time::Duration::from_secs(60);
 /// How long it rests after one that may.
 const PAUSE: core::time::Duration = core::time::Duration::from_secs(1);
+
+const NOTHING_SEEN: StreamId = StreamId { ms: 0, seq: 0 };
 
 /// One subscription on one broker, or rather on one data set: it outlives the connection, and the broker's address.
 #[derive(Debug)]
@@ -40,15 +44,28 @@ pub(super) struct Reader {
     /// Registrations under way, and whether another is needed after them.
     ensuring: u32,
     again: bool,
+    checking: usize,
     pub(super) keys: Vec<Key>,
     /// The highest entry seen of each stream.
     seen: Vec<StreamId>,
     pub(super) read: Option<Outstanding>,
     pub(super) appetite: Appetite,
     pub(super) watch: Watch,
-    /// A read's reply was lost: entries may be pending under this consumer's name that nobody holds.
+    /// A reply was lost: entries may be pending under this consumer's name that nobody holds. Nothing new is read until
+    /// they have been claimed back.
     pub(super) lost: bool,
+    /// The most entries of one read or claim. A reply that never arrived lowers it: it may have been too large.
+    pub(super) most: u32,
+    /// Streams of another type: left out until they are looked at again.
+    pub(super) bad: Vec<bool>,
+    /// Pending entries that the last survey could not explain, and how many had been delivered by then.
+    pub(super) unexplained: (u64, u64),
+    pub(super) delivered: u64,
+    /// What the last survey found pending with other consumers, by stream.
+    pub(super) elsewhere: Vec<u64>,
     lost_client: Option<i64>,
+    /// Suspects may have been left pending under this consumer's name because one was in hand.
+    pub(super) suspects_left: bool,
     pub(super) held: u32,
     pub(super) acks: Batch,
     pub(super) told: Vec<(u16, StreamId, DeliveryId)>,
@@ -74,6 +91,8 @@ pub(super) enum Stage {
     /// The broker is away, or the registration must be sent.
     New,
     ExpectEnsure,
+    /// A key has another type: each is asked for its own.
+    ExpectTypes,
     /// Registered; reads as soon as its connection is up and nothing lost is left to recover.
     Live,
     /// Refused something; tries again later.
@@ -86,6 +105,8 @@ pub(super) struct Outstanding {
     pub(super) what: Answer,
     pub(super) reserved: u32,
     pub(super) blocks: bool,
+    /// It was told to end.
+    pub(super) woken: bool,
 }
 
 impl Reader {
@@ -100,13 +121,20 @@ impl Reader {
             stage: Stage::New,
             ensuring: 0,
             again: false,
+            checking: 0,
             keys: Vec::new(),
             seen: Vec::new(),
             read: None,
             appetite: Appetite::Hungry,
             watch: Watch::default(),
             lost: false,
+            most: super::credit::MOST,
+            bad: Vec::new(),
+            unexplained: (0, 0),
+            delivered: 0,
+            elsewhere: Vec::new(),
             lost_client: None,
+            suspects_left: false,
             held: 0,
             acks: Batch::default(),
             told: Vec::new(),
@@ -132,10 +160,14 @@ impl Reader {
         self.jobs.clear();
     }
 
-    pub(super) fn detach(&mut self) {
+    fn detach(&mut self) {
         self.on_broker_unready();
         self.broker = None;
         self.lane = false;
+        self.ensuring = 0;
+        self.checking = 0;
+        self.surveys = 0;
+        self.renewing.clear();
     }
 
     pub(super) fn on_lane_lost(&mut self, client: Option<i64>) {
@@ -143,9 +175,30 @@ impl Reader {
         self.lost_client = client.or(self.lost_client);
     }
 
+    /// Whether nothing is known to be left there, as of the last contact.
     pub(super) fn is_drained(&self) -> bool {
-        let nothing_found = self.appetite == Appetite::Idle || self.watch.is_watching();
-        self.held == 0 && self.is_settled() && (nothing_found || !self.is_live())
+        // What refuses to be read holds nobody up.
+        let nothing_found = self.appetite == Appetite::Idle || self.watch.is_watching() || self.stage == Stage::Resting;
+        let nothing_claimed = self.jobs.is_empty() && self.claiming.is_none();
+        let nothing_elsewhere = self.elsewhere.iter().all(|pending| *pending == 0);
+        self.held == 0 && self.is_settled() && nothing_claimed && nothing_elsewhere && nothing_found
+    }
+
+    /// The streams that can be read, with their numbers.
+    pub(super) fn readable(&self) -> impl Iterator<Item = (&Key, u16)> {
+        self.keys.iter().zip(0u16..).zip(&self.bad).filter(|(_, bad)| !**bad).map(|(stream, _)| stream)
+    }
+
+    /// Whether nothing refers to it any more.
+    fn is_vacant(&self) -> bool {
+        self.broker.is_none() && self.held == 0 && self.is_settled()
+    }
+
+    /// A reply that never came may have been too large to come.
+    pub(super) fn shrink(&mut self, asked: u32) {
+        // This many of the largest bodies still fit into a reply.
+        const FIT: u32 = 16;
+        self.most = (asked / 4).max(FIT).min(self.most);
     }
 
     /// Whether every verdict has reached the broker.
@@ -164,9 +217,18 @@ impl Reader {
         self.ready && self.stage == Stage::Live
     }
 
-    pub(super) fn stream_of(&self, name: &[u8]) -> Option<u16> {
-        let at = self.keys.iter().position(|key| key.as_str().as_bytes() == name)?;
-        u16::try_from(at).ok()
+    /// Which of the streams each of a batch's streams is. Replies keep the order of the request, so the search goes on
+    /// from the last one found.
+    pub(super) fn streams_of(&self, batch: &crate::reply::Entries) -> Vec<Option<u16>> {
+        let count = self.keys.len();
+        let mut next = 0;
+        let mut find = |name: &[u8]| {
+            let is_it = |at: &usize| self.keys.get(*at).is_some_and(|key| key.as_str().as_bytes() == name);
+            let found = (0..count).map(|n| (next + n) % count).find(is_it)?;
+            next = found + 1;
+            u16::try_from(found).ok()
+        };
+        (0..batch.streams()).map(|stream| find(batch.stream_key(stream))).collect()
     }
 
     pub(super) fn note_seen(&mut self, stream: u16, entry: StreamId) {
@@ -186,9 +248,11 @@ impl Reader {
         for i in self.keys.len()..want {
             self.keys.push(key::partition(topic, u32::try_from(i).unwrap_or(0)));
         }
-        self.seen.resize(self.keys.len(), StreamId { ms: 0, seq: 0 });
+        self.seen.resize(self.keys.len(), NOTHING_SEEN);
         self.acks.resize(self.keys.len());
         self.releases.resize(self.keys.len());
+        self.bad.resize(self.keys.len(), false);
+        self.elsewhere.resize(self.keys.len(), 0);
         news
     }
 
@@ -200,25 +264,30 @@ impl Reader {
 
 impl Consumer {
     /// A broker can be used (again). A data set that was known under another address is taken up where it was.
-    pub(super) fn on_broker_ready(&mut self, broker: BrokerId, contact: &Contact, cx: &mut Cx<'_>) {
-        let known = self.by_broker.get(broker).copied();
-        // The connection for reads belongs to the broker: it may have come back before the command lane did.
-        let mut lane = false;
-        if let Some(reader) = known.and_then(|at| self.readers.get_mut(at as usize))
-            && reader.is_other(&contact.store)
-        {
-            lane = reader.lane;
-            reader.detach();
-            self.by_broker.remove(broker);
+    pub(super) fn on_broker_ready(
+        &mut self,
+        broker: BrokerId,
+        contact: &Contact,
+        hand: &Slab<DeliveryId, Held>,
+        cx: &mut Cx<'_>,
+    ) {
+        if self.reader(broker).is_some_and(|reader| reader.is_other(&contact.store)) {
+            self.detach(broker, cx);
+            // Its read belongs to the data set that is gone.
+            cx.effect(Effect::CloseReader { sub: self.id, broker });
         }
-        let at = self.by_broker.get(broker).copied().or_else(|| self.orphaned(&contact.store)).unwrap_or_else(|| {
-            self.readers.push(Reader::new(contact));
-            u32::try_from(self.readers.len() - 1).unwrap_or(u32::MAX)
-        });
+        let known = self.by_broker.get(broker).copied().or_else(|| self.stranded(&contact.store));
+        let at = known.unwrap_or_else(|| self.new_reader(contact));
+        if let Some(before) = self.readers.get(at as usize).and_then(|reader| reader.broker)
+            && before != broker
+        {
+            // The data set has moved: its reader moves along and leaves nothing at the old address.
+            self.detach(before, cx);
+            cx.effect(Effect::CloseReader { sub: self.id, broker: before });
+        }
         self.by_broker.insert(broker, at);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.broker = Some(broker);
-        reader.lane |= lane;
         reader.store = contact.store.clone();
         reader.at = contact.at.clone();
         reader.clock_offset_ms = contact.clock_offset_ms;
@@ -229,41 +298,95 @@ impl Consumer {
         if self.stop.is_none() {
             cx.effect(Effect::OpenReader { sub: self.id, broker });
         }
-        self.ensure(at, cx);
+        self.register(at, hand, cx);
     }
 
-    /// A reader that belongs to this data set and to no broker at present.
-    fn orphaned(&self, store: &str) -> Option<u32> {
+    /// The broker is gone, or another data set is behind its address. What was said to it is not answered any more; what
+    /// was settled waits for the data set to come back.
+    pub(super) fn detach(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
+        let Some(at) = self.by_broker.remove(broker) else { return };
+        self.lose_read(at);
+        self.on_claim_orphan(at);
+        if let Some(reader) = self.readers.get_mut(at as usize) {
+            reader.detach();
+        }
+        self.stop_telling(at, cx);
+    }
+
+    /// A reader of this data set that cannot reach it any more where it was.
+    fn stranded(&self, store: &str) -> Option<u32> {
         if store.is_empty() {
             return None;
         }
-        let at = self.readers.iter().position(|reader| reader.broker.is_none() && &*reader.store == store)?;
+        let at = self.readers.iter().position(|reader| !reader.ready && &*reader.store == store)?;
         u32::try_from(at).ok()
     }
 
-    pub(super) fn on_reader_ready(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
-        let Some(at) = self.by_broker.get(broker).copied() else { return };
+    /// A place among the readers: one that nothing refers to any more, or a new one.
+    fn new_reader(&mut self, contact: &Contact) -> u32 {
+        let at = self.readers.iter().position(Reader::is_vacant).unwrap_or(self.readers.len());
+        match self.readers.get_mut(at) {
+            Some(reader) => *reader = Reader::new(contact),
+            None => self.readers.push(Reader::new(contact)),
+        }
+        u32::try_from(at).unwrap_or(u32::MAX)
+    }
+
+    /// While entries may be pending under this name that nobody holds: makes sure that the old connection takes no more,
+    /// and claims them back before anything new is read. However often that is refused or lost, it comes round again.
+    pub(super) fn recover(&mut self, at: u32, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        reader.lane = true;
-        if reader.lost {
-            self.recover(at, cx);
+        if !reader.lost || !reader.is_live() || self.stop.is_some() {
+            return;
+        }
+        if let Some(client) = reader.lost_client.take() {
+            self.command(at, Command::Kill(client), Answer::Kill, cx);
+        }
+        if self.claim_own(at) {
+            // A read under way comes to its end first: a claim would take what its answer brings.
+            self.wake(at, cx);
         }
     }
 
-    /// Entries may be pending under this name that nobody holds: makes sure that the old connection takes no more, and
-    /// claims them back before anything new is read.
-    fn recover(&mut self, at: u32, cx: &mut Cx<'_>) {
+    /// Ends a read that blocks on the server, without losing what it has.
+    pub(super) fn wake(&mut self, at: u32, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if let Some(client) = reader.lost_client.take() {
-            self.command(at, Command::Kill(client), Answer::Kill, cx);
-            // The kill may come too late for a read that blocks on the server: look once more when it must be over.
+        if let (Some(broker), Some(read)) = (reader.broker, &mut reader.read)
+            && reader.ready
+            && read.blocks
+            && !core::mem::replace(&mut read.woken, true)
+        {
+            cx.effect(Effect::Unblock { sub: self.id, broker });
+        }
+    }
+
+    /// Nobody is there any more under the old connection's name; or that is not known, and its read may go on blocking
+    /// on the server, so there is more to look for when it must be over.
+    pub(super) fn on_killed(&mut self, at: u32, certain: bool, cx: &mut Cx<'_>) {
+        if !certain {
             let over = cx.now.mono + cx.config.timing.block + cx.config.timing.block_margin;
             self.plan(over, Task::Recover(at), cx);
         }
-        self.claim_own(at);
     }
 
-    pub(super) fn on_killed(&mut self, _: u32, _: &mut Cx<'_>) {}
+    /// Something may be pending under this name that nobody holds.
+    pub(super) fn lose_track(&mut self, at: u32) {
+        if let Some(reader) = self.readers.get_mut(at as usize) {
+            reader.lost = true;
+        }
+    }
+
+    /// A read that has no answer: what it took nobody holds.
+    fn lose_read(&mut self, at: u32) {
+        let Some(read) = self.take_read(at) else { return };
+        if let Some(reader) = self.readers.get_mut(at as usize) {
+            if read.what == Answer::Read {
+                reader.lost = true;
+                reader.shrink(read.reserved);
+            }
+            reader.watch = Watch::default();
+        }
+    }
 
     /// Registers the topic and the group, and creates what is missing.
     pub(super) fn ensure(&mut self, at: u32, cx: &mut Cx<'_>) {
@@ -275,16 +398,18 @@ impl Consumer {
         }
         reader.stage = Stage::ExpectEnsure;
         reader.grow(topic.name(), topic.partitions().len());
-        let keys = reader.keys.clone();
+        let keys: Vec<Key> = reader.readable().map(|(key, _)| key.clone()).collect();
         reader.ensuring = u32::try_from(keys.chunks(ENSURE_STREAMS).count()).unwrap_or(u32::MAX);
         let start = match self.spec.start {
             Start::Oldest => "1 live 0".into(),
             Start::Now => {
-                let ms = i64::try_from(cx.now.mono.0 / 1_000).unwrap_or(0).saturating_add(reader.clock_offset_ms);
-                alloc::format!("1 live {}-0", ms.max(0)).into()
+                // In this broker's clock, with a margin where it was met later: a producer may have met it first.
+                let ms = i64::try_from(self.since.0 / 1_000).unwrap_or(0).saturating_add(reader.clock_offset_ms);
+                let margin = if cx.now.mono == self.since { 0 } else { 1_000 };
+                alloc::format!("1 live {}-0", (ms - margin).max(0)).into()
             }
         };
-        let count = u32::try_from(keys.len()).unwrap_or(u32::MAX);
+        let count = u32::try_from(reader.keys.len()).unwrap_or(u32::MAX);
         let entry = Arg::Text(start);
         for chunk in keys.chunks(ENSURE_STREAMS) {
             let name = topic.name();
@@ -297,7 +422,10 @@ impl Consumer {
 
     pub(super) fn on_ensured(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         if let Reply::Error(error) = reply {
-            return self.rest(at, "registering a group (EVAL)", error, cx);
+            return match error.class() {
+                ErrorClass::WrongType => self.check_types(at, cx),
+                _ => self.rest(at, "registering a group (EVAL)", error, cx),
+            };
         }
         let have = reply.view().items().and_then(|mut items| items.next()).and_then(|have| have.as_int());
         let have = have.and_then(|have| usize::try_from(have).ok()).unwrap_or(1);
@@ -330,6 +458,46 @@ impl Consumer {
         self.survey_one(at, cx);
     }
 
+    /// A key has another type, and the command that met it does not say which: asks each.
+    fn check_types(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if reader.checking > 0 {
+            return;
+        }
+        reader.stage = Stage::ExpectTypes;
+        reader.checking = reader.keys.len();
+        for (key, stream) in reader.keys.clone().into_iter().zip(0u16..) {
+            let words = ["TYPE", key.as_str()].map(|word| bytes::Bytes::copy_from_slice(word.as_bytes()));
+            self.command(at, Command::Raw(words.into()), Answer::Type(stream), cx);
+        }
+    }
+
+    pub(super) fn on_type(&mut self, at: u32, stream: u16, reply: &Reply, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        let bad = !matches!(reply.view().as_str(), Some("stream" | "none"));
+        let was = reader.bad.get_mut(stream as usize).map(|was| core::mem::replace(was, bad));
+        if bad && was == Some(false) {
+            let key = reader.key(stream).map_or("a key", Key::as_str);
+            let error = alloc::format!("{key} is not a stream; it is left out. Delete or rename it");
+            let warning = Warning::Refused { broker: reader.at.clone(), what: "reading (XREADGROUP)", error };
+            cx.event(Event::Warning(warning.into()));
+        }
+        reader.checking = reader.checking.saturating_sub(1);
+        if reader.checking > 0 || reader.stage != Stage::ExpectTypes {
+            return;
+        }
+        let none_is_good = reader.readable().next().is_none();
+        if none_is_good {
+            reader.stage = Stage::Resting;
+        }
+        if reader.bad.contains(&true) {
+            self.plan(cx.now.mono + RECHECK, Task::Recheck(at), cx);
+        }
+        if !none_is_good {
+            self.ensure(at, cx);
+        }
+    }
+
     /// The answer to a read of new entries.
     pub(super) fn on_read(&mut self, at: u32, reply: &Reply, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         let Some(outstanding) = self.take_read(at) else { return };
@@ -359,40 +527,38 @@ impl Consumer {
 
     fn on_read_refused(&mut self, at: u32, error: &ErrorReply, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         match error.class() {
-            ErrorClass::NoGroup => self.rejoin(at, error.text(), hand, cx),
+            ErrorClass::NoGroup => self.rejoin(at, hand, cx),
             // The stream was deleted under a blocked read: look again, which recreates it.
             ErrorClass::Unblocked => self.ensure(at, cx),
+            ErrorClass::WrongType => self.check_types(at, cx),
             _ => self.rest(at, "reading (XREADGROUP)", error, cx),
         }
     }
 
-    /// The group is gone. Where the stream is still the one that was read, the group goes on where it was; a new
-    /// stream is read from its start.
-    pub(super) fn rejoin(&mut self, at: u32, text: &str, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if reader.stage != Stage::Live {
-            return;
+    /// The group is gone, on one stream at least.
+    pub(super) fn rejoin(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        if self.readers.get(at as usize).is_some_and(|reader| reader.stage == Stage::Live) {
+            self.register(at, hand, cx);
         }
-        reader.stage = Stage::ExpectEnsure;
-        let named = text.split('\'').nth(1).and_then(|key| reader.stream_of(key.as_bytes()));
-        let known = named.and_then(|stream| Some((stream, *reader.seen.get(stream as usize)?, reader.key(stream)?.clone())));
-        match known {
-            Some((stream, seen, key)) if seen > (StreamId { ms: 0, seq: 0 }) => {
-                let unsettled = hand
-                    .iter()
-                    .filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream)
-                    .map(|(_, held)| before(held.entry))
-                    .min();
-                let args = alloc::vec![
-                    Arg::Text(self.spec.group.clone()),
-                    seen.into(),
-                    unsettled.unwrap_or(seen).into()
-                ];
-                let eval = Eval { script: Script::Rejoin, keys: alloc::vec![key], args };
-                self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Rejoin, cx);
-            }
-            _ => self.ensure(at, cx),
+    }
+
+    /// Registers. Where a stream is still the one that was read and its group is gone, the group goes on where it was; a
+    /// new stream is read from its start.
+    fn register(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get(at as usize) else { return };
+        let read = reader.keys.iter().zip(&reader.seen).zip(0u16..).filter(|((_, seen), _)| **seen > NOTHING_SEEN);
+        for ((key, seen), stream) in read {
+            let unsettled = hand
+                .iter()
+                .filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream)
+                .map(|(_, held)| before(held.entry))
+                .min();
+            let group = Arg::Text(self.spec.group.clone());
+            let args = alloc::vec![group, (*seen).into(), unsettled.unwrap_or(*seen).into()];
+            let eval = Eval { script: Script::Rejoin, keys: alloc::vec![key.clone()], args };
+            self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Rejoin, cx);
         }
+        self.ensure(at, cx);
     }
 
     /// A refusal: say so, and try again from the registration after a while.
@@ -401,7 +567,11 @@ impl Consumer {
         reader.stage = Stage::Resting;
         let passing = matches!(
             error.class(),
-            ErrorClass::Loading | ErrorClass::Busy | ErrorClass::Misconf | ErrorClass::NoReplicas | ErrorClass::MasterDown
+            ErrorClass::Loading
+                | ErrorClass::Busy
+                | ErrorClass::Misconf
+                | ErrorClass::NoReplicas
+                | ErrorClass::MasterDown
         );
         if !passing {
             let warning = Warning::Refused { broker: reader.at.clone(), what, error: error.text().into() };
@@ -413,14 +583,8 @@ impl Consumer {
     /// A command of this reader has no answer.
     pub(super) fn on_orphan(&mut self, at: u32, answer: Answer, cx: &mut Cx<'_>) {
         match answer {
-            Answer::Read | Answer::Tail | Answer::Watch => {
-                self.take_read(at);
-                if let Some(reader) = self.readers.get_mut(at as usize) {
-                    reader.lost |= answer == Answer::Read;
-                    reader.watch = Watch::default();
-                }
-            }
-            Answer::Ensure | Answer::Rejoin => {
+            Answer::Read | Answer::Tail | Answer::Watch => self.lose_read(at),
+            Answer::Ensure => {
                 if let Some(reader) = self.readers.get_mut(at as usize)
                     && reader.stage == Stage::ExpectEnsure
                 {
@@ -444,7 +608,13 @@ impl Consumer {
                 }
             }
             Answer::Leave => self.on_left(at, cx),
-            Answer::Reap | Answer::Kill => {}
+            Answer::Type(_) => {
+                if let Some(reader) = self.readers.get_mut(at as usize) {
+                    reader.checking = 0;
+                }
+            }
+            Answer::Kill => self.on_killed(at, false, cx),
+            Answer::Reap | Answer::Rejoin => {}
         }
     }
 
@@ -462,7 +632,13 @@ impl Consumer {
             self.agenda.remove(&(at, task));
             match task {
                 Task::Retry(reader, stream) => self.claim_due(reader, stream),
-                Task::Recover(reader) => self.claim_own(reader),
+                Task::Recover(reader) => self.lose_track(reader),
+                Task::Recheck(at) => {
+                    let stage = self.readers.get(at as usize).map(|reader| reader.stage);
+                    if matches!(stage, Some(Stage::Live | Stage::Resting)) {
+                        self.check_types(at, cx);
+                    }
+                }
                 Task::Bury(reader) => {
                     if let Some(reader) = self.readers.get_mut(reader as usize) {
                         reader.deaths_wait = false;

@@ -3,7 +3,6 @@
 //! Per reader and kind one command is in flight; what is settled meanwhile makes the next batch. An answer that never
 //! comes puts the batch back: each of these commands may run twice.
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -83,7 +82,7 @@ pub(super) struct Death {
 pub(super) struct Releases {
     streams: Vec<Vec<(StreamId, bool)>>,
     waiting: usize,
-    sent: VecDeque<(u16, Vec<(StreamId, bool)>)>,
+    sent: Option<(u16, Vec<(StreamId, bool)>)>,
 }
 
 impl Releases {
@@ -99,7 +98,29 @@ impl Releases {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting == 0 && self.sent.is_empty()
+        self.waiting == 0 && self.sent.is_none()
+    }
+}
+
+impl super::reader::Reader {
+    /// Entries of a stream whose verdicts have not been confirmed.
+    pub(super) fn unsettled(&self, stream: u16) -> Vec<StreamId> {
+        let at = stream as usize;
+        let mut ids: Vec<StreamId> = self.acks.streams.get(at).cloned().unwrap_or_default();
+        let acking = self.acking.iter().filter(|settling| settling.stream == stream);
+        ids.extend(acking.flat_map(|settling| settling.ids.iter().copied()));
+        ids.extend(self.told.iter().filter(|(of, ..)| *of == stream).map(|(_, id, _)| *id));
+        let defers = self.defers.iter().chain(&self.deferring);
+        ids.extend(defers.filter(|defer| defer.stream == stream).map(|defer| defer.id));
+        let deaths = self.deaths.iter().chain(&self.dying);
+        ids.extend(deaths.filter(|death| death.stream == stream).map(|death| death.id));
+        ids.extend(self.releases.streams.get(at).into_iter().flatten().map(|(id, _)| *id));
+        if let Some((of, sent)) = &self.releases.sent
+            && *of == stream
+        {
+            ids.extend(sent.iter().map(|(id, _)| *id));
+        }
+        ids
     }
 }
 
@@ -121,7 +142,8 @@ impl Consumer {
                 None => reader.acks.push(stream, entry),
             },
             Verdict::Retry { after, .. } if deliveries < limit => {
-                let delay_ms = u64::try_from(after.unwrap_or(delay).as_millis()).unwrap_or(u64::MAX).min(RETRY_HORIZON_MS);
+                let delay_ms =
+                    u64::try_from(after.unwrap_or(delay).as_millis()).unwrap_or(u64::MAX).min(RETRY_HORIZON_MS);
                 reader.defers.push(Deferral { stream, id: entry, delay_ms, tell });
             }
             Verdict::Retry { reason, .. } | Verdict::Reject { reason } => {
@@ -134,9 +156,34 @@ impl Consumer {
                 }
             }
         }
+        if reader.broker.is_none() {
+            self.stop_telling(held.reader, cx);
+        }
         if held.suspect {
             // The next suspect may run now.
             self.survey_one(held.reader, cx);
+            let left =
+                self.readers.get_mut(held.reader as usize).map(|reader| core::mem::take(&mut reader.suspects_left));
+            if left == Some(true) {
+                self.lose_track(held.reader);
+            }
+        }
+    }
+
+    /// Whoever waits to be told what became of a verdict is told that nobody can say. The verdicts themselves stay.
+    pub(super) fn stop_telling(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        let mut untold = Vec::new();
+        for (stream, id, delivery) in reader.told.drain(..) {
+            reader.acks.push(stream, id);
+            untold.push(delivery);
+        }
+        untold.extend(reader.acking.iter_mut().filter_map(|settling| settling.tell.take()));
+        untold.extend(reader.deferring.iter_mut().chain(&mut reader.defers).filter_map(|defer| defer.tell.take()));
+        untold.extend(reader.dying.iter_mut().chain(&mut reader.deaths).filter_map(|death| death.tell.take()));
+        for delivery in untold {
+            let result = Settled::Lost("its broker, or the data that was there, is gone".into());
+            cx.event(Event::Settled { delivery, result });
         }
     }
 
@@ -213,7 +260,9 @@ impl Consumer {
     }
 
     pub(super) fn on_ack_orphan(&mut self, at: u32) {
-        let Some(settling) = self.readers.get_mut(at as usize).and_then(|reader| reader.acking.pop_front()) else { return };
+        let Some(settling) = self.readers.get_mut(at as usize).and_then(|reader| reader.acking.pop_front()) else {
+            return;
+        };
         self.put_back(at, settling);
     }
 
@@ -252,8 +301,15 @@ impl Consumer {
         if let Reply::Error(error) = reply {
             if passes(error.class()) {
                 reader.defers.splice(0..0, sent);
+                return;
             }
-            return;
+            // They stay pending under this name until it has been silent for long enough to be claimed from.
+            let (at, text) = (reader.at.clone(), error.text());
+            for delivery in sent.into_iter().filter_map(|defer| defer.tell) {
+                cx.event(Event::Settled { delivery, result: Settled::Lost(text.into()) });
+            }
+            let warning = Warning::Refused { broker: at, what: "deferring (EVAL)", error: text.into() };
+            return cx.event(Event::Warning(warning.into()));
         }
         let mut kept = reply.view().items().into_iter().flatten().map(|one| one.as_int() == Some(1));
         let mut due = Vec::new();
@@ -317,7 +373,25 @@ impl Consumer {
     pub(super) fn on_dead(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let sent = core::mem::take(&mut reader.dying);
-        let memory_full = reply.view().items().and_then(|mut items| items.next()).and_then(|one| one.as_str()) == Some("oom");
+        let memory_full =
+            reply.view().items().and_then(|mut items| items.next()).and_then(|one| one.as_str()) == Some("oom");
+        if let Reply::Error(error) = reply
+            && !passes(error.class())
+        {
+            let warning = Warning::Refused {
+                broker: reader.at.clone(),
+                what: "moving entries to the dead letters (EVAL)",
+                error: error.text().into(),
+            };
+            cx.event(Event::Warning(warning.into()));
+            if error.class() == ErrorClass::NoGroup {
+                // Nobody holds anything in a group that is gone.
+                for delivery in sent.iter().filter_map(|death| death.tell) {
+                    cx.event(Event::Settled { delivery, result: Settled::Fenced });
+                }
+                return;
+            }
+        }
         if memory_full || matches!(reply, Reply::Error(_)) {
             // Never acknowledged before the copy exists: it stays pending, and is tried again.
             reader.deaths.splice(0..0, sent);
@@ -358,40 +432,34 @@ impl Consumer {
     fn send_releases(&mut self, at: u32, cx: &mut Cx<'_>) {
         let topic = self.spec.topic.clone();
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if reader.releases.waiting == 0 {
+        if reader.releases.waiting == 0 || reader.releases.sent.is_some() {
             return;
         }
-        reader.releases.waiting = 0;
-        let mut all = Vec::new();
-        for (entries, stream) in reader.releases.streams.iter_mut().zip(0u16..) {
-            while !entries.is_empty() {
-                let rest = entries.split_off(entries.len().min(ENTRIES));
-                all.push((stream, core::mem::replace(entries, rest)));
-            }
+        let mut streams = reader.releases.streams.iter_mut().zip(0u16..);
+        let Some((entries, stream)) = streams.find(|(entries, _)| !entries.is_empty()) else { return };
+        let rest = entries.split_off(entries.len().min(ENTRIES));
+        let entries = core::mem::replace(entries, rest);
+        reader.releases.waiting = reader.releases.waiting.saturating_sub(entries.len());
+        let Some(source) = reader.key(stream).cloned() else { return };
+        let mut args = alloc::vec![
+            Arg::Text(self.spec.group.clone()),
+            Arg::Text(self.name.clone()),
+            u32::from(stream).into(),
+            "".into()
+        ];
+        for (id, started) in &entries {
+            args.push((*id).into());
+            args.push(if *started { "1" } else { "0" }.into());
         }
-        for (stream, entries) in all {
-            let Some(reader) = self.readers.get_mut(at as usize) else { return };
-            let Some(source) = reader.key(stream).cloned() else { continue };
-            let mut args = alloc::vec![
-                Arg::Text(self.spec.group.clone()),
-                Arg::Text(self.name.clone()),
-                u32::from(stream).into(),
-                "".into()
-            ];
-            for (id, started) in &entries {
-                args.push((*id).into());
-                args.push(if *started { "1" } else { "0" }.into());
-            }
-            reader.releases.sent.push_back((stream, entries));
-            let keys = alloc::vec![source, key::owners(topic.name(), &self.spec.group)];
-            let eval = Eval { script: Script::Release, keys, args };
-            self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Release, cx);
-        }
+        reader.releases.sent = Some((stream, entries));
+        let keys = alloc::vec![source, key::owners(topic.name(), &self.spec.group)];
+        let eval = Eval { script: Script::Release, keys, args };
+        self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Release, cx);
     }
 
     pub(super) fn on_released(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let Some((stream, entries)) = reader.releases.sent.pop_front() else { return };
+        let Some((stream, entries)) = reader.releases.sent.take() else { return };
         match reply {
             Reply::Error(error) if passes(error.class()) => {
                 entries.into_iter().for_each(|(id, started)| reader.releases.push(stream, id, started));
@@ -402,7 +470,7 @@ impl Consumer {
 
     pub(super) fn on_release_orphan(&mut self, at: u32) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if let Some((stream, entries)) = reader.releases.sent.pop_front() {
+        if let Some((stream, entries)) = reader.releases.sent.take() {
             entries.into_iter().for_each(|(id, started)| reader.releases.push(stream, id, started));
         }
     }

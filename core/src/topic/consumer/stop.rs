@@ -45,6 +45,14 @@ impl Consumers {
         }
     }
 
+    /// The time for last words is over, everywhere.
+    pub(crate) fn abandon(&mut self, cx: &mut Cx<'_>) {
+        let all: Vec<SubId> = self.subs.keys().collect();
+        for sub in all {
+            self.remove(sub, cx);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.subs.is_empty()
     }
@@ -64,7 +72,10 @@ impl Consumers {
 
     /// Removes an ended subscription.
     pub(crate) fn remove(&mut self, sub: SubId, cx: &mut Cx<'_>) {
-        let Some(consumer) = self.subs.remove(sub) else { return };
+        let Some(mut consumer) = self.subs.remove(sub) else { return };
+        for at in 0..consumer.readers.len() {
+            consumer.stop_telling(u32::try_from(at).unwrap_or(u32::MAX), cx);
+        }
         let left: Vec<DeliveryId> = self.hand.iter().filter(|(_, held)| held.sub == sub).map(|(id, _)| id).collect();
         for delivery in left {
             self.hand.remove(delivery);
@@ -84,13 +95,11 @@ impl Consumer {
     fn begin_stop(&mut self, grace: Duration, cx: &mut Cx<'_>) {
         self.stop = Some(Stop::Draining);
         cx.timers.arm(self.timers.stop, cx.now.mono + grace);
-        for reader in &mut self.readers {
-            reader.jobs.clear();
-            if let (Some(broker), Some(read)) = (reader.broker, reader.read)
-                && read.blocks
-            {
-                cx.effect(Effect::Unblock { sub: self.id, broker });
+        for at in 0..self.readers.len() {
+            if let Some(reader) = self.readers.get_mut(at) {
+                reader.jobs.clear();
             }
+            self.wake(u32::try_from(at).unwrap_or(u32::MAX), cx);
         }
     }
 
@@ -115,7 +124,7 @@ impl Consumer {
         let mut waiting = false;
         for at in 0..self.readers.len() {
             let Some(reader) = self.readers.get(at) else { continue };
-            if reader.left || (!reader.ready && reader.is_settled()) {
+            if reader.left || reader.broker.is_none() || (!reader.ready && reader.is_settled()) {
                 continue;
             }
             waiting = true;

@@ -43,6 +43,20 @@ pub fn partition(topic: &str, partition: u32) -> Key {
     format!("stream:topic:{topic}:p:{partition}").into()
 }
 
+/// Finds the partitions of a topic, or of all topics, and a little more, by `SCAN`.
+#[must_use]
+pub fn partition_pattern(topic: Option<&str>) -> alloc::string::String {
+    format!("stream:topic:{}:p:*", topic.unwrap_or("*"))
+}
+
+/// The topic and the number of a partition from the name of its stream; none for any other key.
+#[must_use]
+pub fn parse_partition(key: &str) -> Option<(&str, u32)> {
+    let (topic, number) = key.strip_prefix("stream:topic:")?.rsplit_once(":p:")?;
+    let plain = number == "0" || (number.bytes().all(|b| b.is_ascii_digit()) && !number.starts_with('0'));
+    if plain && crate::topic::is_name(topic) { Some((topic, number.parse().ok()?)) } else { None }
+}
+
 /// The dead letters of a topic, of all its groups and partitions on this broker.
 #[must_use]
 pub fn dead_letters(topic: &str) -> Key {
@@ -72,4 +86,27 @@ pub fn owners(topic: &str, group: &str) -> Key {
 #[must_use]
 pub fn retry_stream(topic: &str, partition: u32, group: &str) -> Key {
     format!("stream:topic:{topic}:p:{partition}:retry:{group}").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_told_from_what_lies_beside_them() {
+        assert_eq!(parse_partition(partition("a.b", 17).as_str()), Some(("a.b", 17)));
+        assert_eq!(parse_partition(partition("t", 0).as_str()), Some(("t", 0)));
+        let others = [
+            retry_stream("t", 0, "g").as_str().into(),
+            dead_letters("t").as_str().into(),
+            "stream:topic:t:p:".into(),
+            "stream:topic:t:p:01".into(),
+            "stream:topic:a:b:p:1".into(),
+            "stream:topic:t:p:99999999999".into(),
+        ];
+        for other in others {
+            let other: alloc::string::String = other;
+            assert_eq!(parse_partition(&other), None, "{other}");
+        }
+    }
 }

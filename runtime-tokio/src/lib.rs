@@ -7,15 +7,19 @@ mod net;
 
 use std::fmt;
 
-use flota_core::config::{Config, ConfigError};
+use flota_core::config::ConfigError;
 use flota_core::driver::sockets::{Announcements, BindError};
 use flota_core::driver::{Driver, Setup};
 use flota_core::engine::Incarnation;
 use flota_core::rng::Seed;
 
+pub use flota_core::config::Config;
 pub use flota_core::driver::{
-    BrokerInfo, Client, CloseReport, Error, FleetEvent, FleetEvents, Inspection, SocketInfo, Stopped,
+    Admin, Batch, Batches, BrokerInfo, Client, CloseReport, DeadLetter, Dropped, Each, Error, FleetEvent, FleetEvents,
+    Group, GroupReport, Inspection, IntoVerdict, Job, Letters, PartitionReport, Receipt, Reject, Replayed, Run,
+    SocketInfo, Spawned, Stopped, Stopper, Subscription, Topic, TopicOnBroker, TopicReport,
 };
+pub use flota_core::topic::Message;
 pub use flota_core::{config, op, output, reply, topic};
 
 pub use net::Tokio;

@@ -147,6 +147,7 @@ impl net::Alarm for Alarm {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use std::future::poll_fn;
 

@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use futures_core::Stream;
 
-use super::inbox::{Credits, Handle, Inbox};
+use super::inbox::{Credits, Handle, Inbox, Receipt};
 use super::message::{Completion, Events, FleetEvent, FleetView, Mailbox, Message, Queue};
 use crate::announce::Guid;
 use crate::command::Command;
@@ -21,6 +21,7 @@ use crate::reply::Reply;
 use crate::stats::Stats;
 use crate::sync::Arc;
 use crate::time::Mono;
+use crate::topic::BadName;
 
 /// How long a driver goes on for what is under way when nobody has closed it: when its last handle is gone.
 pub(super) const BACKGROUND_GRACE: Duration = Duration::from_secs(5);
@@ -152,15 +153,22 @@ impl Client {
 
     /// Subscribes; what arrives lies in the feed.
     pub(crate) async fn feed(&self, sub: Sub) -> Result<Feed, Error> {
-        // Made before the answer: whoever stops waiting for it has unsubscribed.
-        let feed = Feed { queue: Queue::new(), client: self.clone(), stopped: false };
-        let queue = Arc::clone(&feed.queue);
-        let sub = sub.into();
-        match self.handle.push_with_ticket(|ticket| Message::Subscribe { sub, queue, ticket }).await {
+        let (feed, answer) = self.open_feed(sub);
+        match answer.await {
             Ok(Completion::Subscribed) => Ok(feed),
             Ok(Completion::Rejected(why)) => Err(Error::Rejected(why)),
             _ => Err(Error::Stopped),
         }
+    }
+
+    /// The same without the wait: the answer tells whether there will be deliveries.
+    pub(crate) fn open_feed(&self, sub: Sub) -> (Feed, Receipt<Message, Completion>) {
+        // Made before the answer: whoever stops waiting for it has unsubscribed.
+        let feed = Feed { queue: Queue::new(), client: self.clone(), stopped: false };
+        let queue = Arc::clone(&feed.queue);
+        let sub = sub.into();
+        let answer = self.handle.push_with_ticket(|ticket| Message::Subscribe { sub, queue, ticket });
+        (feed, answer)
     }
 }
 
@@ -183,20 +191,20 @@ impl Feed {
         &self.queue
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
-    }
-
     /// Gives back what nobody has taken from the queue, waits at most `grace` for the verdicts on the rest, and
     /// resolves when nothing is in hand any more.
     pub(crate) async fn stop(mut self, grace: Duration) -> Result<(), Stopped> {
-        self.stopped = true;
-        let queue = Arc::clone(&self.queue);
-        let told = |ticket| Message::Unsubscribe { queue, grace, ticket: Some(ticket) };
-        match self.client.handle.push_with_ticket(told).await {
+        match self.begin_stop(grace).await {
             Ok(Completion::Unsubscribed) => Ok(()),
             _ => Err(Stopped),
         }
+    }
+
+    /// The same without the wait.
+    pub(crate) fn begin_stop(&mut self, grace: Duration) -> Receipt<Message, Completion> {
+        self.stopped = true;
+        let queue = Arc::clone(&self.queue);
+        self.client.handle.push_with_ticket(|ticket| Message::Unsubscribe { queue, grace, ticket: Some(ticket) })
     }
 }
 
@@ -211,6 +219,13 @@ impl Drop for Feed {
 }
 
 impl Completion {
+    pub(super) fn into_stored(self) -> Result<Stored, Error> {
+        match self.into_outcome()? {
+            Outcome::Stored(stored) => Ok(stored),
+            Outcome::Reply(_) => unreachable!("a send is answered by a place"),
+        }
+    }
+
     fn into_outcome(self) -> Result<Outcome, Error> {
         match self {
             Self::Op(result) => result.map_err(Error::Op),
@@ -294,6 +309,8 @@ pub struct CloseReport {
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
+    /// The topic's name is not a name; nothing happened.
+    Name(BadName),
     /// It was refused at the door; nothing happened.
     Rejected(Reject),
     /// It was accepted and failed.
@@ -305,6 +322,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Name(why) => why.fmt(f),
             Self::Rejected(why) => why.fmt(f),
             Self::Op(why) => why.fmt(f),
             Self::Stopped => Stopped.fmt(f),

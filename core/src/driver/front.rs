@@ -1,6 +1,7 @@
 //! The driver's side that faces the application: who asked for what, who wants to hear what.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::mem;
 use core::task::Waker;
@@ -16,7 +17,7 @@ use crate::id::{DeliveryId, OpId, SubId};
 use crate::op::{Op, Settled, Sub, Verdict};
 use crate::output::{Delivery, Event};
 use crate::sync::Arc;
-use crate::time::Now;
+use crate::time::{Mono, Now};
 
 /// Tickets, queues and watchers. Dropped, it leaves nobody waiting.
 pub(super) struct Front {
@@ -26,6 +27,8 @@ pub(super) struct Front {
     ops: Routes<OpId, Ticket>,
     settles: Routes<DeliveryId, Ticket>,
     subscribers: Routes<SubId, Subscriber>,
+    /// When which ticket is to be answered. Few: a batch that fills up has one.
+    timers: BTreeSet<(Mono, Ticket)>,
     /// Subscribers with something to publish.
     touched: Vec<SubId>,
     watchers: Vec<Arc<Events>>,
@@ -66,6 +69,7 @@ impl Front {
             ops: Routes::new(),
             settles: Routes::new(),
             subscribers: Routes::new(),
+            timers: BTreeSet::new(),
             touched: Vec::new(),
             watchers: Vec::new(),
             completions: Completions::new(),
@@ -133,6 +137,9 @@ impl Front {
             Message::Subscribe { sub, queue, ticket } => self.subscribe(engine, now, *sub, queue, ticket),
             Message::Unsubscribe { queue, grace, ticket } => self.unsubscribe(engine, now, &queue, grace, ticket),
             Message::Cancel(ticket) => self.cancel(engine, now, ticket),
+            Message::WakeAt { after, ticket } => {
+                self.timers.insert((now.mono + after, ticket));
+            }
             Message::Watch(events) => self.watchers.push(events),
             Message::Inspect(ticket) => {
                 let inspection = Inspection {
@@ -173,10 +180,25 @@ impl Front {
         verdict: Verdict,
         ticket: Option<Ticket>,
     ) {
+        // Most receipts are dropped at once. Nobody to tell: it may share a command with others.
+        let ticket = ticket.filter(|ticket| !self.inbox.free_abandoned(*ticket));
         match (engine.settle(now, delivery, verdict, ticket.is_some()), ticket) {
             (Ok(()), Some(ticket)) => self.settles.insert(delivery, ticket),
             (Err(_), Some(ticket)) => self.completions.push(ticket, Completion::Settled(Settled::Fenced)),
             (_, None) => {}
+        }
+    }
+
+    /// When the next timer of a handle is due.
+    pub(super) fn next_timer(&self) -> Option<Mono> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Answers the timers that are due. The answers go out with the next [`publish`](Self::publish).
+    pub(super) fn ring(&mut self, now: Mono) {
+        while let Some(due) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&due);
+            self.completions.push(due.1, Completion::Timer);
         }
     }
 

@@ -228,6 +228,23 @@ impl<M, R> Inbox<M, R> {
         Taken { messages, last_handle_gone }
     }
 
+    /// Frees the slot of a message whose result nobody awaits any more, and says whether it did: then it must not be
+    /// completed.
+    pub(crate) fn free_abandoned(&self, ticket: Ticket) -> bool {
+        let mut state = self.state.lock();
+        let cost = match state.slots.get(ticket) {
+            Some(Slot::Abandoned { cost }) => *cost,
+            _ => return false,
+        };
+        state.slots.remove(ticket);
+        let mut wakers = Vec::new();
+        state.credit.refund(cost);
+        state.grant(&mut wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        true
+    }
+
     /// Publishes a batch of results and empties it: each reaches the future that holds its ticket, the credits go to
     /// those who wait for them.
     ///

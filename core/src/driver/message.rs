@@ -38,6 +38,8 @@ pub(crate) enum Message {
     Subscribe { sub: Box<Sub>, queue: Arc<Queue>, ticket: Ticket },
     /// Answered with `Unsubscribed` when nothing of it is in hand any more. What still lies in the queue is given back.
     Unsubscribe { queue: Arc<Queue>, grace: Duration, ticket: Option<Ticket> },
+    /// Answered with `Timer` when that much time has passed: handles have no clock of their own.
+    WakeAt { after: Duration, ticket: Ticket },
     /// Tell these about every event from now on, as long as somebody else holds them.
     Watch(Arc<Events>),
     /// Answered with `Inspected`.
@@ -59,6 +61,8 @@ pub(crate) enum Completion {
     Subscribed,
     /// The queue has ended.
     Unsubscribed,
+    /// The time is over.
+    Timer,
     /// The fleet and the counters as they are.
     Inspected(Box<Inspection>),
     /// The engine has stopped.
@@ -136,11 +140,6 @@ impl Queue {
         drop(state);
         drop(replaced);
         Poll::Pending
-    }
-
-    /// Moves the deliveries whose handlers have run too long, without waiting.
-    pub(crate) fn take_overdue(&self, into: &mut Vec<DeliveryId>) {
-        into.append(&mut self.state.lock().overdue);
     }
 
     // The driver's side.

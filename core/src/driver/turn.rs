@@ -54,7 +54,7 @@ pub struct Driver<N: Net> {
     lanes: Lanes<N>,
     port: Option<Port<N::Socket>>,
     alarm: N::Alarm,
-    /// What the engine wants to be woken for.
+    /// What the engine, or a handle, wants to be woken for.
     deadline: Option<Mono>,
     pace: Pace,
     // Last: its drop tells everybody, when the rest is gone.
@@ -100,6 +100,7 @@ impl<N: Net> Driver<N> {
         // First of all: an announcement that has arrived must not come after the end of its member's patience.
         let mut moved = self.hear_announcements(now);
         self.front.obey(&mut self.engine, now, self.port.as_ref().and_then(Port::gauge));
+        self.front.ring(now.mono);
         if taken.last_handle_gone {
             self.front.abandoned(BACKGROUND_GRACE);
         }
@@ -167,7 +168,10 @@ impl<N: Net> Driver<N> {
                     }
                 }
                 Output::Wait(deadline) => {
-                    self.deadline = deadline;
+                    self.deadline = match (deadline, self.front.next_timer()) {
+                        (Some(ours), Some(theirs)) => Some(ours.min(theirs)),
+                        (ours, theirs) => ours.or(theirs),
+                    };
                     break;
                 }
             }

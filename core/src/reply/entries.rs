@@ -116,6 +116,17 @@ impl Entries {
         texts.get(nth.checked_mul(2)?.checked_add(1)?).map(|at| self.slice(*at))
     }
 
+    /// One entry with a buffer of its own: what to keep when the others may go.
+    #[must_use]
+    pub fn single(&self, entry: usize) -> Self {
+        let Entry { id, texts, stream, deliveries, .. } = self.entries[entry];
+        let mut copy = Texts::default();
+        let key = copy.take(self, self.streams[stream as usize]);
+        let ranges = self.texts[self.entries[entry].texts()].iter().map(|at| copy.take(self, *at)).collect();
+        let entry = Entry { id, first: 0, texts, stream: 0, deliveries };
+        Self { bytes: copy.bytes.into(), streams: alloc::vec![key], entries: alloc::vec![entry], texts: ranges }
+    }
+
     fn find(&self, entry: usize, name: &[u8]) -> Option<Range> {
         let texts = &self.texts[self.entries[entry].texts()];
         texts.chunks_exact(2).find(|pair| self.text(pair[0]) == name).map(|pair| pair[1])
@@ -127,6 +138,20 @@ impl Entries {
 
     fn slice(&self, at: Range) -> Bytes {
         self.bytes.slice(at.start as usize..at.end as usize)
+    }
+}
+
+/// Texts on their way to another buffer, no larger than the one they come from.
+#[derive(Default)]
+struct Texts {
+    bytes: Vec<u8>,
+}
+
+impl Texts {
+    fn take(&mut self, from: &Entries, at: Range) -> Range {
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(from.text(at));
+        Range { start, end: self.bytes.len() as u32 }
     }
 }
 

@@ -156,6 +156,13 @@ impl Message {
     }
 }
 
+/// A message with that body and nothing else.
+impl<T: Into<Bytes>> From<T> for Message {
+    fn from(body: T) -> Self {
+        Self::new(body)
+    }
+}
+
 /// FNV-1a, 64 bits: which partition a key belongs to, the same in every language.
 #[must_use]
 pub fn fnv1a(bytes: &[u8]) -> u64 {

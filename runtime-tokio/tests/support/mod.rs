@@ -1,6 +1,7 @@
 //! Real servers on the loopback network, each in a folder of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(dead_code, reason = "not every file of tests uses all of it")]
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -290,6 +290,26 @@ fn dropping_detaches_the_message_takes_its_course() {
 }
 
 #[test]
+fn a_slot_that_nobody_awaits_can_be_freed_without_a_result() {
+    let inbox = Small::new(Credits { ops: 1, bytes: 10 });
+    let (_, waker) = Count::new();
+    let awaited = inbox.push_with_ticket(|ticket| (1, Some(ticket)));
+    let mut sent = send(&inbox, 2, 1);
+    assert!(poll(&mut sent, &waker).is_pending());
+    let mut in_line = send(&inbox, 3, 1);
+    let (count, next) = Count::new();
+    assert!(poll(&mut in_line, &next).is_pending());
+    drop(sent);
+    let messages = taken(&inbox);
+    assert!(!inbox.free_abandoned(messages[0].1.unwrap()));
+    assert!(inbox.free_abandoned(messages[1].1.unwrap()));
+    assert!(!inbox.free_abandoned(messages[1].1.unwrap()), "once");
+    assert_eq!(count.wakes(), 1, "its credit goes to the next");
+    drop(awaited);
+    assert!(inbox.free_abandoned(messages[0].1.unwrap()));
+}
+
+#[test]
 fn a_receipt_needs_no_credit_and_may_be_answered_before_it_is_polled() {
     let inbox = Small::new(Credits { ops: 1, bytes: 1 });
     let _full = inbox.try_submit(1, |ticket| (0, Some(ticket)));

@@ -409,6 +409,49 @@ fn what_was_not_taken_is_given_back_when_a_subscription_ends() {
 }
 
 #[test]
+fn verdicts_whose_receipts_were_dropped_share_an_acknowledgement() {
+    let (mut bench, client) = ready();
+    let wire = bench.wire();
+    bench.entries = ["1-1", "1-2", "1-3"].into();
+    let group = client.topic("t").group("g");
+    let mut joining = Box::pin(group.subscribe());
+    assert!(joining.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    bench.settle();
+    let Poll::Ready(Ok(mut jobs)) = poll(&mut joining) else { panic!("not subscribed") };
+    let mut next = || match poll(&mut pin!(jobs.next())) {
+        Poll::Ready(Some(job)) => job,
+        other => panic!("{other:?}"),
+    };
+    let (one, two, three) = (next(), next(), next());
+    drop(one.done());
+    let mut receipt = two.done();
+    drop(three.done());
+    bench.settle();
+    assert_eq!(settled(&wire), ["ack", "ack"], "one for two, one for who waits for it");
+    assert_eq!(poll(&mut receipt), Poll::Ready(Ok(Settled::Ok)));
+}
+
+#[test]
+fn a_timer_is_answered_when_its_time_is_over() {
+    let (mut bench, client) = ready();
+    let late = Duration::from_millis(700);
+    let mut late = client.inbox().push_with_ticket(|ticket| Said::WakeAt { after: late, ticket });
+    let soon = Duration::from_millis(300);
+    let mut soon = client.inbox().push_with_ticket(|ticket| Said::WakeAt { after: soon, ticket });
+    bench.settle();
+    bench.world.pass(Duration::from_millis(299));
+    bench.settle();
+    assert!(poll(&mut soon).is_pending());
+    bench.world.pass_to_the_alarm();
+    bench.settle();
+    assert!(matches!(poll(&mut soon), Poll::Ready(Ok(Completion::Timer))));
+    assert!(poll(&mut late).is_pending());
+    bench.world.pass_to_the_alarm();
+    bench.settle();
+    assert!(matches!(poll(&mut late), Poll::Ready(Ok(Completion::Timer))));
+}
+
+#[test]
 fn an_inspection_shows_what_was_done() {
     let (mut bench, client) = ready();
     let mut looked = Box::pin(client.inspect());

@@ -36,16 +36,21 @@ pub(crate) struct Announcer {
     up: bool,
     asked: Option<Mono>,
     misses: u32,
+    /// It has said goodbye.
+    stopped: bool,
 }
 
 impl Announcer {
     pub(crate) fn new(what: Announce, timers: &mut Timers<Timer>) -> Self {
         let timer = timers.register(Timer::Announce);
-        Self { what, timer, broker: None, guid: None, up: false, asked: None, misses: 0 }
+        Self { what, timer, broker: None, guid: None, up: false, asked: None, misses: 0, stopped: false }
     }
 
     /// The server can be used: the first announcement leaves at once.
     pub(crate) fn on_ready(&mut self, broker: BrokerId, run_id: &str, cx: &mut Cx<'_>) {
+        if self.stopped {
+            return;
+        }
         let guid = guid_of(run_id);
         if self.guid.is_some_and(|old| old != guid) {
             self.say_down(1, cx);
@@ -71,6 +76,9 @@ impl Announcer {
     }
 
     pub(crate) fn on_pong(&mut self, reply: &Reply, cx: &mut Cx<'_>) {
+        if self.stopped {
+            return;
+        }
         self.asked = None;
         if matches!(reply, Reply::Error(_)) {
             return self.miss(cx);
@@ -85,6 +93,7 @@ impl Announcer {
     }
 
     pub(crate) fn on_stop(&mut self, cx: &mut Cx<'_>) {
+        self.stopped = true;
         cx.timers.disarm(self.timer);
         self.say_down(GOODBYES, cx);
     }
@@ -158,12 +167,123 @@ fn guid_of(run_id: &str) -> Guid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::string::ToString;
+    use crate::config::Config;
+    use crate::id::Id;
+    use crate::stats::Stats;
+    use crate::time::{Now, Wall};
+    use alloc::collections::VecDeque;
+    use alloc::string::{String, ToString};
+
+    const RUN: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    /// An announcer, and everything it may touch.
+    struct Bench {
+        announcer: Announcer,
+        timers: Timers<Timer>,
+        config: Config,
+        now: Now,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let what = Announce {
+                name: "imq-broker".into(),
+                advertise: "10.0.0.5:6379".parse().unwrap(),
+                interval: Duration::from_secs(1),
+                to: alloc::vec!["127.255.255.255:63000".parse().unwrap()],
+                transport: crate::announce::Transport::Unspecified,
+            };
+            let mut timers = Timers::new();
+            let announcer = Announcer::new(what, &mut timers);
+            let now = Now { mono: Mono(1_000_000), wall: Wall(0) };
+            Self { announcer, timers, config: Config::default(), now }
+        }
+
+        /// What it says and asks when this happens.
+        fn when(&mut self, happens: impl FnOnce(&mut Announcer, &mut Cx<'_>)) -> Vec<String> {
+            let (mut out, mut effects, mut stats) = (VecDeque::new(), VecDeque::new(), Stats::default());
+            let mut cx = Cx {
+                now: self.now,
+                config: &self.config,
+                timers: &mut self.timers,
+                out: &mut out,
+                effects: &mut effects,
+                stats: &mut stats,
+            };
+            happens(&mut self.announcer, &mut cx);
+            let asked = effects.iter().map(|_| "ping".to_string());
+            let said = out.iter().map(|output| match output {
+                Output::Datagram { payload, .. } => String::from_utf8_lossy(payload).split('\t').nth(2).unwrap().into(),
+                other => alloc::format!("{other:?}"),
+            });
+            asked.chain(said).collect()
+        }
+
+        fn up(&mut self) {
+            let broker = BrokerId::from_parts(0, 0);
+            assert_eq!(self.when(|announcer, cx| announcer.on_ready(broker, RUN, cx)), ["ping"]);
+            assert_eq!(self.pong(), ["up"]);
+        }
+
+        fn pong(&mut self) -> Vec<String> {
+            self.when(|announcer, cx| announcer.on_pong(&Reply::status("PONG"), cx))
+        }
+
+        fn second(&mut self) -> Vec<String> {
+            self.now.mono = self.now.mono + Duration::from_secs(1);
+            self.when(|announcer, cx| announcer.on_timer(cx))
+        }
+    }
+
+    fn unready(reason: UnreadyReason) -> Unready {
+        Unready { reason, detail: String::new() }
+    }
+
+    #[test]
+    fn it_speaks_for_a_server_that_answers() {
+        let mut bench = Bench::new();
+        assert!(bench.second().is_empty(), "announced before it answered");
+        bench.up();
+        assert_eq!(bench.second(), ["ping"]);
+        assert_eq!(bench.pong(), ["up"]);
+    }
+
+    #[test]
+    fn two_misses_are_a_goodbye_and_a_refusal_is_one_at_once() {
+        let mut bench = Bench::new();
+        bench.up();
+        assert_eq!(bench.second(), ["ping"]);
+        assert_eq!(bench.second(), ["ping"], "one miss");
+        assert_eq!(bench.second(), ["ping", "down"]);
+        assert_eq!(bench.pong(), ["up"]);
+        assert_eq!(bench.when(|announcer, cx| announcer.on_unready(&unready(UnreadyReason::Refused), cx)), ["down"]);
+        assert!(bench.second().is_empty(), "a goodbye is said once");
+    }
+
+    #[test]
+    fn after_its_goodbyes_it_is_silent() {
+        let mut bench = Bench::new();
+        bench.up();
+        assert_eq!(bench.second(), ["ping"]);
+        assert_eq!(bench.when(|announcer, cx| announcer.on_stop(cx)), ["down"; GOODBYES]);
+        assert!(bench.pong().is_empty(), "the answer was on its way");
+        let broker = BrokerId::from_parts(0, 0);
+        assert!(bench.when(|announcer, cx| announcer.on_ready(broker, RUN, cx)).is_empty());
+        assert_eq!(bench.timers.next(), None);
+    }
 
     #[test]
     fn a_guid_follows_the_run_id() {
-        let guid = guid_of("0123456789abcdef0123456789abcdef01234567");
-        assert_eq!(guid.to_string(), "01234567-89ab-8def-8123-456789abcdef");
-        assert_ne!(guid, guid_of("1123456789abcdef0123456789abcdef01234567"));
+        assert_eq!(guid_of(RUN).to_string(), "01234567-89ab-8def-8123-456789abcdef");
+        assert_ne!(guid_of(RUN), guid_of("1123456789abcdef0123456789abcdef01234567"));
+    }
+
+    #[test]
+    fn a_restarted_server_says_goodbye_under_its_old_guid() {
+        let mut bench = Bench::new();
+        bench.up();
+        let broker = BrokerId::from_parts(0, 0);
+        let said = bench.when(|announcer, cx| announcer.on_ready(broker, "fedcba9876543210fedcba9876543210", cx));
+        assert_eq!(said, ["ping", "down"]);
     }
 }

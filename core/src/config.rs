@@ -210,8 +210,12 @@ impl Config {
             return Err(ConfigError::new("service", service, "must be 1 to 40 of A-Z a-z 0-9 . _ -"));
         }
         if let Some(announce) = &self.announce {
-            if self.brokers.len() != 1 {
-                return Err(ConfigError::new("announce", "", "an announcer speaks for exactly one broker"));
+            if self.brokers.len() != 1 || self.discovery.is_some() {
+                return Err(ConfigError::new(
+                    "announce",
+                    "",
+                    "an announcer speaks for one configured broker and listens to none",
+                ));
             }
             if announce.interval < Duration::from_millis(1) || announce.interval > Duration::from_secs(60) {
                 return Err(ConfigError::new("announce.interval", "", "must lie between 1 ms and 60 s"));

@@ -120,6 +120,11 @@ impl Conn {
         self.accepted = self.accepted.saturating_add(commands).min(emitted);
     }
 
+    /// Something arrived, though no whole reply.
+    pub(crate) fn note_progress(&mut self, now: Mono) {
+        self.progress = now;
+    }
+
     /// Takes the slot that a reply answers; `None` when nothing was asked.
     pub(crate) fn pop(&mut self, reply: &Reply, now: Mono) -> Option<Matched> {
         let slot = self.slots.pop_front()?;

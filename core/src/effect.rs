@@ -1,5 +1,6 @@
 //! How machines talk: each gets a [`Cx`] and leaves [`Effect`]s; the engine routes them until there are none.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use crate::command::Command;
@@ -39,6 +40,8 @@ pub(crate) enum Effect {
     Joined(BrokerId),
     /// A departed member is announced again.
     Rejoined(BrokerId),
+    /// A member that cannot be used is announced by somebody who was not heard before: try it now.
+    Hurry(BrokerId),
     /// A member left: no sends there; what it holds is still read.
     Left(BrokerId),
     /// A member's address has an announcer that was not there before: is it still the same process?
@@ -60,7 +63,7 @@ pub(crate) enum Effect {
     /// A connection for blocking reads is open.
     ReaderReady { sub: SubId, broker: BrokerId },
     /// A connection for blocking reads is gone; the server's name for it, to make sure of it.
-    ReaderLost { sub: SubId, broker: BrokerId, client: Option<i64> },
+    ReaderLost { sub: SubId, broker: BrokerId, client: Option<Client> },
     /// Open a connection for blocking reads.
     OpenReader { sub: SubId, broker: BrokerId },
     /// Close it.
@@ -79,6 +82,14 @@ pub(crate) enum Effect {
     Memory(BrokerId, bool),
     /// A subscription has ended.
     Ended(SubId),
+}
+
+/// A server's name for one of our connections. Every server process counts from 1: under another run id the same number
+/// is somebody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Client {
+    pub(crate) run: Box<str>,
+    pub(crate) id: i64,
 }
 
 /// Whose answer a reply is.
@@ -111,6 +122,7 @@ pub(crate) enum Own {
     NameStore,
     Store,
     Identity,
+    Poll,
 }
 
 /// What a timer is for.

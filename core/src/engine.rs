@@ -1,5 +1,7 @@
 //! The engine: its public methods, and the routing of effects between machines. Nothing clever happens here.
 
+#![allow(clippy::result_large_err, reason = "a refusal gives the argument back; it is rare, and costs one move")]
+
 #[cfg(test)]
 mod conversation;
 #[cfg(test)]
@@ -132,7 +134,7 @@ impl Engine {
     /// Alone among the inputs it lets no time pass: what is due at `now` fires with the next one. So a late driver that
     /// empties its socket first expires nobody whose announcement has already arrived.
     pub fn handle_datagram(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) {
-        self.take_in(now, |engine, _| {
+        self.with(now, |engine, _| {
             let (fleet, mut cx) = engine.lend_fleet();
             fleet.on_datagram(from, datagram, &mut cx);
         });
@@ -162,6 +164,14 @@ impl Engine {
         });
     }
 
+    /// A part of a reply arrived: the connection is alive, however long the rest takes.
+    pub fn handle_partial(&mut self, now: Now, conn: ConnId) {
+        self.with(now, |engine, _| {
+            let (links, mut cx) = engine.lend_links();
+            links.on_partial(conn, &mut cx);
+        });
+    }
+
     /// A connection failed, ended, or never came about.
     pub fn handle_closed(&mut self, now: Now, conn: ConnId, why: Closed) {
         self.with(now, |engine, _| {
@@ -172,7 +182,11 @@ impl Engine {
 
     /// Time has passed. Early, late or twice is harmless.
     pub fn handle_timeout(&mut self, now: Now) {
-        self.with(now, |_, _| ());
+        self.with(now, |engine, _| {
+            if engine.life != Life::Stopped {
+                engine.fire_due();
+            }
+        });
     }
 
     // ---- the application speaks ----
@@ -337,19 +351,15 @@ impl Engine {
 
     // ---- one input ----
 
-    /// Runs one input: the clock first, then the input, then what is due, then every effect of both.
+    /// Runs one input and what it causes. What is due stays due: only `handle_timeout` lets time pass.
     fn with<T>(&mut self, now: Now, input: impl FnOnce(&mut Self, Now) -> T) -> T {
         let result = self.take_in(now, input);
-        if self.life != Life::Stopped {
-            self.fire_due();
-        }
         if let Life::Stopping(_) = self.life {
             self.finish_if_idle();
         }
         result
     }
 
-    /// Runs one input and what it causes. What is due stays due.
     fn take_in<T>(&mut self, now: Now, input: impl FnOnce(&mut Self, Now) -> T) -> T {
         let now = self.clamp(now);
         self.now = now;
@@ -391,7 +401,7 @@ impl Engine {
                 let (producer, mut cx) = self.lend_producer();
                 producer.wait(&mut cx);
                 // Some may have no time to wait at all.
-                self.fire_due();
+                producer.on_deadline(&mut cx);
                 break;
             };
             let (producer, mut cx) = self.lend_producer();
@@ -524,6 +534,10 @@ impl Engine {
                 let (departures, mut cx) = self.lend_departures();
                 departures.return_or_forget(broker, &mut cx);
             }
+            Effect::Hurry(broker) => {
+                let (links, mut cx) = self.lend_links();
+                links.hurry(broker, &mut cx);
+            }
             Effect::Left(broker) => {
                 self.placement.set_present(broker, false);
                 let (departures, mut cx) = self.lend_departures();
@@ -626,7 +640,14 @@ impl Engine {
         }
         self.placement.on_ready(broker, &store);
         self.producer.on_ready(broker, at.clone());
-        let contact = Contact { store: store.into(), at, clock_offset_ms: facts.clock_offset_ms };
+        let run = facts.run_id.as_str().into();
+        let contact = Contact {
+            store: store.into(),
+            run_id: facts.run_id.clone().into(),
+            at,
+            run,
+            clock_offset_ms: facts.clock_offset_ms,
+        };
         let (consumers, mut cx) = self.lend_consumers();
         consumers.on_broker_ready(broker, contact, &mut cx);
         if let Some((announcer, mut cx)) = self.lend_announcer() {

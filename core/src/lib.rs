@@ -16,11 +16,11 @@
 //! 4. An input that carries a dead [`ConnId`](id::ConnId) is ignored, because sockets report late by nature.
 //! 5. Nothing that a peer or a socket does makes a method fail. What the application asks for is refused at once, with
 //!    its argument given back, or answered later exactly once.
-//! 6. A call with `now` first handles its input, then fires what is due at `now`; only `handle_datagram` leaves that to
-//!    the next call, which may be the next announcement.
-//! 7. Before a driver lets time pass it empties the announcement socket, within its budget, so that a late turn does
-//!    not evict a broker whose announcement has already arrived; and it reports `handle_sent` before the
-//!    `handle_closed` of a connection.
+//! 6. Only [`Engine::handle_timeout`] lets time pass: it fires what is due at `now`. Every other call handles its input and
+//!    leaves what is due to the next `handle_timeout`, which `Wait` asks for at once.
+//! 7. Before a driver lets time pass it reads what has arrived, within its budget: announcements and replies. So a
+//!    process that was suspended evicts no broker whose announcement lies in the socket, and gives up no connection whose
+//!    reply does. It reports `handle_sent` before the `handle_closed` of a connection.
 //!
 //! # The loop
 //!

@@ -9,6 +9,8 @@ use crate::timers::TimerSlot;
 #[derive(Debug, Default)]
 pub(crate) struct Placement {
     router: Router,
+    /// Where keys may have their homes: like `router`, but a full lane does not move a key.
+    homes: Router,
     brokers: Table<BrokerId, Standing>,
 }
 
@@ -85,6 +87,7 @@ impl Placement {
 
     pub(crate) fn forget(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         self.router.remove(broker);
+        self.homes.remove(broker);
         if let Some(slot) = self.brokers.remove(broker).and_then(|standing| standing.timer) {
             cx.timers.remove(slot);
         }
@@ -96,7 +99,7 @@ impl Placement {
             None => self.router.pick(),
             Some(hash) => {
                 let brokers = &self.brokers;
-                self.router.pick_highest(|broker| {
+                self.homes.pick_highest(|broker| {
                     let seed = brokers.get(broker).map_or(0, |standing| standing.weight_seed);
                     crate::topic::fnv1a(&(seed ^ hash.rotate_left(32)).to_le_bytes())
                 })
@@ -118,10 +121,80 @@ impl Placement {
     fn change(&mut self, broker: BrokerId, how: impl FnOnce(&mut Standing)) {
         let Some(standing) = self.brokers.get_mut(broker) else { return };
         how(standing);
-        if standing.present && standing.ready && standing.room && standing.memory != Memory::Full {
-            self.router.add(broker);
-        } else {
-            self.router.remove(broker);
+        let may_be_home = standing.present && standing.ready && standing.memory != Memory::Full;
+        let may_take_more = may_be_home && standing.room;
+        for (router, may) in [(&mut self.router, may_take_more), (&mut self.homes, may_be_home)] {
+            if may { router.add(broker) } else { router.remove(broker) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::id::Id;
+    use crate::stats::Stats;
+    use crate::time::Now;
+    use crate::timers::Timers;
+    use alloc::collections::VecDeque;
+
+    /// Three ready brokers, and whatever a test does with them.
+    fn with_three(test: impl FnOnce(&mut Placement, &mut Cx<'_>, [BrokerId; 3])) {
+        let ids = [0, 1, 2].map(|n| BrokerId::from_parts(n, 0));
+        let mut placement = Placement::default();
+        for (broker, store) in ids.into_iter().zip(["a", "b", "c"]) {
+            placement.join(broker);
+            placement.on_ready(broker, store);
+        }
+        let (config, mut timers, mut stats) = (Config::default(), Timers::new(), Stats::default());
+        let (mut out, mut effects) = (VecDeque::new(), VecDeque::new());
+        let mut cx = Cx {
+            now: Now::default(),
+            config: &config,
+            timers: &mut timers,
+            out: &mut out,
+            effects: &mut effects,
+            stats: &mut stats,
+        };
+        test(&mut placement, &mut cx, ids);
+    }
+
+    #[test]
+    fn a_full_lane_takes_no_unkeyed_message_and_keeps_its_keys() {
+        with_three(|placement, cx, ids| {
+            let home = placement.pick(Some(7), cx).unwrap();
+            placement.on_room(home, false);
+            assert_eq!(placement.pick(Some(7), cx), Some(home));
+            for _ in 0..6 {
+                assert_ne!(placement.pick(None, cx), Some(home));
+            }
+            ids.into_iter().for_each(|broker| placement.on_room(broker, false));
+            assert_eq!(placement.pick(None, cx), None);
+        });
+    }
+
+    #[test]
+    fn full_memory_lets_one_probe_through_at_a_time() {
+        with_three(|placement, cx, [first, ..]| {
+            placement.on_memory(first, true, cx);
+            assert!((0..6).all(|_| placement.pick(None, cx) != Some(first)));
+            placement.on_memory_timer(first);
+            assert_eq!((0..6).filter(|_| placement.pick(None, cx) == Some(first)).count(), 1);
+            placement.on_memory(first, false, cx);
+            assert_eq!((0..6).filter(|_| placement.pick(None, cx) == Some(first)).count(), 2);
+        });
+    }
+
+    #[test]
+    fn who_has_left_or_is_unready_is_not_picked() {
+        with_three(|placement, cx, [first, second, third]| {
+            placement.set_present(first, false);
+            placement.on_unready(second);
+            assert_eq!(placement.pick(None, cx), Some(third));
+            assert_eq!(placement.pick(Some(1), cx), Some(third));
+            placement.set_present(first, true);
+            assert!((0..2).any(|_| placement.pick(None, cx) == Some(first)));
+        });
     }
 }

@@ -103,3 +103,7 @@ impl std::error::Error for ConnectError {
         }
     }
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

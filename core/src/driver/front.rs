@@ -136,7 +136,6 @@ impl Front {
             }
             Message::Subscribe { sub, queue, ticket } => self.subscribe(engine, now, *sub, queue, ticket),
             Message::Unsubscribe { queue, grace, ticket } => self.unsubscribe(engine, now, &queue, grace, ticket),
-            Message::Cancel(ticket) => self.cancel(engine, now, ticket),
             Message::WakeAt { after, ticket } => {
                 self.timers.insert((now.mono + after, ticket));
             }
@@ -160,15 +159,6 @@ impl Front {
         match engine.submit(now, op) {
             Ok(id) => self.ops.insert(id, ticket),
             Err(rejected) => self.completions.push(ticket, Completion::Rejected(rejected.why)),
-        }
-    }
-
-    /// Rare, so it may look through everything instead of costing each operation something.
-    fn cancel(&mut self, engine: &mut Engine, now: Now, ticket: Ticket) {
-        let op = self.ops.iter_mut().find(|(_, found)| **found == ticket).map(|(op, _)| op);
-        if let Some(op) = op {
-            // Stale here means that its answer is on the way already.
-            let _ = engine.cancel(now, op);
         }
     }
 

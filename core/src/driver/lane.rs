@@ -121,6 +121,11 @@ impl<N: Net> Lane<N> {
         self.output.writable < before
     }
 
+    /// Whether a part of a reply has arrived.
+    pub(super) fn is_midway(&self) -> bool {
+        !self.input.is_empty()
+    }
+
     /// Reads until a read is short. `spare` is a buffer that lanes share: only one in the middle of a reply keeps it.
     pub(super) fn read(&mut self, cx: &mut Context<'_>, spare: &mut Vec<u8>, mut heard: impl FnMut(Reply)) -> Next {
         let Phase::Open(stream) = &mut self.phase else { return Next::Wait };

@@ -154,7 +154,12 @@ impl<N: Net> Lanes<N> {
         // Answers may have opened the window.
         list_to_write(&mut self.to_write, lane, index);
         match next {
-            Next::Wait => heard,
+            Next::Wait => {
+                if lane.is_midway() {
+                    engine.handle_partial(now, conn);
+                }
+                heard
+            }
             Next::Again => {
                 list_to_read(&mut self.to_read, lane, index);
                 true
@@ -163,6 +168,15 @@ impl<N: Net> Lanes<N> {
                 slot.lane = None;
                 engine.handle_closed(now, conn, why);
                 true
+            }
+        }
+    }
+
+    /// Every open lane is read in the next round, whether its waker said so or not.
+    pub(super) fn read_all(&mut self) {
+        for (slot, index) in self.slots.iter_mut().zip(0u32..) {
+            if let Some(lane) = &mut slot.lane {
+                list_to_read(&mut self.to_read, lane, index);
             }
         }
     }

@@ -25,8 +25,6 @@ pub(crate) type Mailbox = Inbox<Message, Completion>;
 pub(crate) enum Message {
     /// Answered with `Op` or `Rejected`.
     Submit { op: Op, ticket: Ticket },
-    /// Give up the operation of that ticket, if that is still possible: its answer comes all the same.
-    Cancel(Ticket),
     /// A verdict; with a ticket it is answered with `Settled`. A delivery that is no longer this process's is answered
     /// as fenced.
     Settle { delivery: DeliveryId, verdict: Verdict, ticket: Option<Ticket> },

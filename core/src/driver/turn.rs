@@ -91,14 +91,20 @@ impl<N: Net> Driver<N> {
 
     fn round(&mut self, cx: &mut Context<'_>) -> Round {
         let now = self.net.now();
+        // Something is due. It fires at the end of the round, when what has arrived was read: a process that was suspended
+        // must not give up connections whose answers wait in their sockets, nor members whose announcements do.
+        let late = self.deadline.is_some_and(|at| at <= now.mono);
         let taken = self.front.take(cx.waker());
+        if late {
+            self.lanes.read_all();
+        }
         if self.lanes.look(cx.waker())
             && let Some(port) = &mut self.port
         {
             port.flag();
         }
         // First of all: an announcement that has arrived must not come after the end of its member's patience.
-        let mut moved = self.hear_announcements(now);
+        let mut moved = self.hear_announcements(now, late);
         self.front.obey(&mut self.engine, now, self.port.as_ref().and_then(Port::gauge));
         self.front.ring(now.mono);
         if taken.last_handle_gone {
@@ -117,6 +123,11 @@ impl<N: Net> Driver<N> {
         }
         moved |= wrote | self.lanes.read(&mut self.engine, now);
         self.drain(now);
+        if late {
+            self.engine.handle_timeout(now);
+            self.drain(now);
+            moved = true;
+        }
         let completed = self.front.publish(&self.engine);
         self.pace.completed(completed);
         if self.front.is_stopped() {
@@ -144,9 +155,9 @@ impl<N: Net> Driver<N> {
         }
     }
 
-    fn hear_announcements(&mut self, now: Now) -> bool {
+    fn hear_announcements(&mut self, now: Now, late: bool) -> bool {
         let Some(port) = &mut self.port else { return false };
-        if self.deadline.is_some_and(|at| at <= now.mono) {
+        if late {
             // Time is about to pass: what nobody has told us of yet counts, too.
             port.hear(&mut self.engine, now)
         } else {

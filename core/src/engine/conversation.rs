@@ -87,6 +87,7 @@ conversations! {
     lost_claim
     lost_read
     lost_read_and_commands
+    restarted_reader
     memory_full
     memory_probe_lost
     misshapen
@@ -99,6 +100,7 @@ conversations! {
     old_guid
     other_data
     other_type
+    other_type_everywhere
     overdue
     partitions
     pipeline_full
@@ -410,8 +412,7 @@ impl Runner {
         let fact =
             |wanted: &str| facts.split_whitespace().find_map(|fact| fact.strip_prefix(wanted)?.strip_prefix('='));
         let mut rest = self.watched().connected(conn);
-        loop {
-            let Some(wire) = self.watched().wires.get(&conn) else { break };
+        while let Some(wire) = self.watched().wires.get(&conn) {
             let Some(command) = wire.unanswered.front() else { break };
             let reply = match command {
                 Command::Hello(_) => "{server redis proto :3}".into(),
@@ -521,7 +522,7 @@ impl Runner {
 
     fn wait(&self) -> String {
         let wait = self.watched.as_ref().and_then(|watched| watched.wait);
-        wait.map_or("none".into(), |at| time(at))
+        wait.map_or("none".into(), time)
     }
 
     fn show(&mut self, output: &Output) -> String {

@@ -3,6 +3,8 @@
 //! Besides the contract (see [`super::watched`]): each answer reaches whoever asked, because every answer here says what it
 //! answers; no verdict reaches a broker that was not given; every receipt is answered. And when the world calms down, the
 //! engine does everything it is for: all operations are done, and every subscription reads every broker.
+//!
+//! The numbers of cases suit a debug build on a busy machine; optimised, a thousand times as many take minutes.
 
 mod server;
 
@@ -16,7 +18,7 @@ use core::time::Duration;
 use proptest::collection::vec as list;
 use proptest::prelude::*;
 
-use self::server::{Server, Served};
+use self::server::{Served, Server};
 use super::watched::Watched;
 use crate::command::{Arg, Command};
 use crate::config::Config;
@@ -139,7 +141,9 @@ impl World {
                 }
             }
             Act::Wrong(pick, roll) => {
-                if let Some(conn) = self.conn(pick, |connected, _| connected) {
+                // An administrator's command may be answered with anything.
+                let raw = |conn: &ConnId| matches!(self.watched.wires[conn].unanswered.front(), Some(Command::Raw(_)));
+                if let Some(conn) = self.conn(pick, |connected, _| connected).filter(|conn| !raw(conn)) {
                     let outputs = self.watched.reply(conn, server::wrong(roll));
                     self.hear(&outputs);
                 }
@@ -166,7 +170,8 @@ impl World {
         let from = format!("10.0.0.{}:9", server + 1).parse().expect("an address");
         let guid = guid + 3 * server;
         let status = if up { "up" } else { "down" };
-        let text = format!("imq-broker\t00000000-0000-4000-8000-00000000000{guid}\t{status}\t10.0.0.{}:6379\t5", server + 1);
+        let text =
+            format!("imq-broker\t00000000-0000-4000-8000-00000000000{guid}\t{status}\t10.0.0.{}:6379\t5", server + 1);
         let outputs = self.watched.datagram(from, text.as_bytes());
         self.hear(&outputs);
     }
@@ -187,7 +192,8 @@ impl World {
             }
             Act::Call(server) => {
                 let address = self.servers[server].address.clone();
-                let broker = self.watched.engine.fleet().find(|broker| *broker.address == address).map(|broker| broker.id);
+                let broker =
+                    self.watched.engine.fleet().find(|broker| *broker.address == address).map(|broker| broker.id);
                 let Some(broker) = broker else { return };
                 let tag = format!("tag-{}", self.tags.len());
                 let command = Command::Raw(alloc::vec!["ECHO".into(), tag.clone().into()].into());
@@ -314,7 +320,11 @@ impl World {
             match output {
                 Output::Event(Event::Done { op, result: Ok(outcome) }) => match outcome {
                     Outcome::Stored(stored) => {
-                        assert_eq!(self.served.stored.get(&stored.entry), Some(&stored.id.0), "another message's answer");
+                        assert_eq!(
+                            self.served.stored.get(&stored.entry),
+                            Some(&stored.id.0),
+                            "another message's answer"
+                        );
                     }
                     Outcome::Reply(reply) => {
                         let expected = self.tags.get(op).map(String::as_bytes);
@@ -364,10 +374,10 @@ impl World {
 
     /// Every broker is announced and answers at once; every message is handled.
     fn calm(&mut self) {
-        for step in 0..400 {
-            if step % 4 == 0 {
-                (0..3).for_each(|server| self.announce(server, 0, true));
-            }
+        // Longer than the longest rest after a refusal: that of a key of another type.
+        let end = self.watched.now.mono + Duration::from_secs(90);
+        while self.watched.now.mono < end {
+            (0..3).for_each(|server| self.announce(server, 0, true));
             self.settle_down();
             // Reads that wait on the server come to their end.
             let blocked: Vec<ConnId> = self.waiting().collect();
@@ -385,7 +395,11 @@ impl World {
     fn settle_down(&mut self) {
         for _ in 0..2_000 {
             let dialled = self.conn(0, |connected, _| !connected);
-            let asked = self.watched.wires.iter().find(|(_, wire)| wire.unanswered.front().is_some_and(|c| c.block_ms().is_none()));
+            let asked = self
+                .watched
+                .wires
+                .iter()
+                .find(|(_, wire)| wire.unanswered.front().is_some_and(|c| c.block_ms().is_none()));
             let held = self.watched.hand.keys().next().copied();
             match (dialled, asked.map(|(conn, _)| *conn), held) {
                 (Some(conn), _, _) => {
@@ -397,12 +411,17 @@ impl World {
                 (None, None, None) => return,
             }
         }
-        panic!("it never comes to rest");
+        let asked: Vec<_> = self.watched.wires.iter().map(|(conn, wire)| (conn, wire.unanswered.front())).collect();
+        panic!("it never comes to rest, and asks {asked:?}: {:?}", self.watched.engine.consumers);
     }
 
     fn waiting(&self) -> impl Iterator<Item = ConnId> + '_ {
         let blocks = |command: &Command| command.block_ms().is_some();
-        self.watched.wires.iter().filter(move |(_, wire)| wire.unanswered.front().is_some_and(blocks)).map(|(conn, _)| *conn)
+        self.watched
+            .wires
+            .iter()
+            .filter(move |(_, wire)| wire.unanswered.front().is_some_and(blocks))
+            .map(|(conn, _)| *conn)
     }
 
     fn check_calm(&self) {
@@ -413,7 +432,8 @@ impl World {
             let on = |conn: &ConnId| self.watched.wires.get(conn).is_some_and(|wire| wire.to == server.address);
             let readers = self.waiting().filter(on).count();
             let subs = self.watched.subs.len();
-            assert_eq!(readers, subs, "{readers} of {subs} subscriptions read {}", server.address);
+            let state = || &self.watched.engine.consumers;
+            assert!(readers == subs, "{readers} of {subs} subscriptions read {}: {:?}", server.address, state());
         }
     }
 
@@ -445,7 +465,7 @@ fn run(seed: u64, acts: Vec<Act>, calm: bool) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_happens_the_contract_holds(seed: u64, acts in list(act(), 1..400)) {
@@ -454,7 +474,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 50, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn after_whatever_happened_everything_works_again(seed: u64, acts in list(act(), 1..300)) {

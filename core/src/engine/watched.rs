@@ -149,9 +149,8 @@ impl Watched {
 
     pub(super) fn settle(&mut self, id: DeliveryId, verdict: Verdict, tell: bool) -> (Result<(), Stale>, Vec<Output>) {
         let result = self.engine.settle(self.now, id, verdict, tell);
-        if result.is_ok() {
-            assert!(self.hand.remove(&id).is_some(), "{id:?} was settled twice");
-        }
+        // Stale: it was given back when the grace of its subscription ended.
+        assert!(self.hand.remove(&id).is_some() || result.is_err(), "{id:?} was settled twice");
         (result, self.after())
     }
 
@@ -163,6 +162,8 @@ impl Watched {
     // ---- the checks ----
 
     fn after(&mut self) -> Vec<Output> {
+        // Only this lets time pass.
+        self.engine.handle_timeout(self.now);
         let outputs = self.drain();
         assert!(outputs.len() <= OUTPUTS, "{} outputs for one input", outputs.len());
         // Once more at the same time: everything due was done, everything possible was said.

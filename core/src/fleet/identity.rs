@@ -80,7 +80,8 @@ impl Fleet {
         if restarted {
             tell(broker, member, BrokerChange::Restarted, cx);
         }
-        if !was_ready {
+        // One that has left is only read from: it is ready when it is back.
+        if !was_ready && !member.is_leaving() {
             tell(broker, member, BrokerChange::Ready, cx);
         }
     }

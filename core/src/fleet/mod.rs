@@ -181,8 +181,10 @@ impl Fleet {
             self.rejoin(broker, cx);
         }
         let Some(member) = self.members.get(broker) else { return Ok(()) };
-        if in_use && is_new && member.ready {
+        if in_use && member.ready && is_new {
             cx.effect(Effect::AskIdentity(broker));
+        } else if in_use && !member.ready {
+            cx.effect(Effect::Hurry(broker));
         }
         rearm(member, cx);
         Ok(())
@@ -313,8 +315,13 @@ impl Fleet {
         member.rest.joined = cx.now.mono;
         if !member.ready {
             member.rest.unready_since = cx.now.mono;
+            // A newcomer's reason is told at its first failure, also if it is the one it had before it left.
+            member.rest.unready = None;
         }
         tell(broker, member, BrokerChange::Announced, cx);
+        if member.ready {
+            tell(broker, member, BrokerChange::Ready, cx);
+        }
         cx.effect(Effect::Rejoined(broker));
     }
 

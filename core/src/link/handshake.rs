@@ -29,6 +29,7 @@ impl Links {
             Own::ClientId => self.on_client_id(id, reply, cx),
             Own::Info => self.on_info(id, reply, cx),
             Own::NameStore => {}
+            Own::Poll => self.on_poll(id, reply, cx),
             Own::Store => {
                 if let (Some(conn), Some(store)) = (self.conns.get_mut(id), reply.view().as_str()) {
                     conn.facts.store = store.to_string();
@@ -61,10 +62,9 @@ impl Links {
         let lane = conn.lane;
         self.emit(id, Command::ClientId, Route::Own(Own::ClientId), cx);
         if lane == Lane::Command {
-            let mut store = [0; 16];
-            self.rng.fill(&mut store);
+            let name_store = self.name_store();
             self.emit(id, Command::Info, Route::Own(Own::Info), cx);
-            self.emit(id, Command::NameStore(store.into()), Route::Own(Own::NameStore), cx);
+            self.emit(id, name_store, Route::Own(Own::NameStore), cx);
             self.emit(id, Command::ReadStore, Route::Own(Own::Store), cx);
             self.emit(id, Command::Time, Route::Own(Own::Time), cx);
             self.emit(id, Command::Ping, Route::Own(Own::Ping), cx);
@@ -78,6 +78,9 @@ impl Links {
             if let Reply::Error(error) = reply {
                 return self.fail(id, refusal_reason(error.class()), error.text(), cx);
             }
+            // Whose numbering the client id is from. A reader that is the first to reach a new process is taken for one
+            // of the process before: nothing is read on it, so nothing will have to be killed.
+            conn.facts.run_id = self.links.get(conn.broker).map(|link| link.facts.run_id.clone()).unwrap_or_default();
             conn.enter(Phase::Ready, cx.now.mono);
             let broker = conn.broker;
             let timer = conn.timer;
@@ -127,6 +130,17 @@ impl Links {
         }
     }
 
+    /// Whether a server that refused everything takes writes again. Full memory is not its state but the next send's.
+    fn on_poll(&mut self, id: ConnId, reply: &Reply, cx: &mut Cx<'_>) {
+        let Some(broker) = self.conns.get(id).map(|conn| conn.broker) else { return };
+        match reply {
+            Reply::Error(error) if !matches!(error.class(), ErrorClass::Oom | ErrorClass::NoPerm) => {
+                self.on_refusal(id, error.class(), error.text().to_string(), cx);
+            }
+            _ => self.end_refusal(broker, cx),
+        }
+    }
+
     /// Everything is known: usable, or not and why.
     fn finish(&mut self, id: ConnId, cx: &mut Cx<'_>) {
         let Some(conn) = self.conns.get_mut(id) else { return };
@@ -163,6 +177,10 @@ impl Links {
     fn on_identity(&mut self, id: ConnId, reply: &Reply, cx: &mut Cx<'_>) {
         let Some(broker) = self.conns.get(id).map(|conn| conn.broker) else { return };
         let Some(link) = self.links.get(broker) else { return };
+        if matches!(reply, Reply::Error(_)) {
+            // No answer to the question: a script may be running. The deadline decides.
+            return;
+        }
         let mut facts = crate::conn::Facts::default();
         if let Some(info) = reply.view().as_str() {
             read_info(info, &mut facts);

@@ -5,6 +5,8 @@
 
 mod backoff;
 mod handshake;
+#[cfg(test)]
+mod tests;
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -17,7 +19,7 @@ pub(crate) use handshake::client_name;
 use crate::command::{By, Command, Eval};
 use crate::config::Endpoint;
 use crate::conn::{Conn, Facts, Lane, Matched, Phase};
-use crate::effect::{Cx, Effect, Own, Route, Timer};
+use crate::effect::{Client, Cx, Effect, Own, Route, Timer};
 use crate::id::{BrokerId, ConnId, Slab, SubId, Table};
 use crate::output::{Closed, ClosedReason, Event, Output, Unready, UnreadyReason, Warning};
 use crate::reply::{ErrorClass, Reply};
@@ -52,6 +54,8 @@ struct Link {
     loaded: u32,
     /// The time by which an identity question must be answered.
     asked: Option<Mono>,
+    /// When it was last dialled out of turn.
+    hurried: Option<Mono>,
     full: bool,
 }
 
@@ -100,6 +104,7 @@ impl Links {
             facts: Facts::default(),
             loaded: 0,
             asked: None,
+            hurried: None,
             full: false,
         };
         self.links.insert(broker, link);
@@ -111,6 +116,27 @@ impl Links {
         let Some(link) = self.links.get_mut(broker) else { return };
         link.endpoint = endpoint;
         self.restart(broker, cx);
+    }
+
+    /// There is a fresh sign of life of a member: what waits out its backoff is dialled now. What was learned about its
+    /// connections is kept, so that signs of life alone do not lead to a tight loop.
+    pub(crate) fn hurry(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
+        let now = cx.now.mono;
+        let Some(link) = self.links.get_mut(broker) else { return };
+        if link.hurried.is_some_and(|last| now.since(last) < POLL) {
+            // A stranger can bring this about: not more often than that.
+            return;
+        }
+        link.hurried = Some(now);
+        let mut waiting = Vec::new();
+        if link.command.is_none() {
+            waiting.push((link.timer, Lane::Command));
+        }
+        waiting.extend(link.readers.iter().filter(|r| r.conn.is_none()).map(|r| (r.timer, Lane::Reader(r.sub))));
+        for (timer, lane) in waiting {
+            cx.timers.disarm(timer);
+            self.dial(broker, lane, cx);
+        }
     }
 
     /// Gives a member up: its connections close, what was asked there has no answer.
@@ -214,8 +240,10 @@ impl Links {
 
     /// Wakes a blocked read without losing what it has.
     pub(crate) fn unblock(&mut self, sub: SubId, broker: BrokerId, cx: &mut Cx<'_>) {
-        let client = self.reader(broker, sub).and_then(|r| r.conn).and_then(|c| self.conns.get(c)?.client);
-        if let Some(client) = client {
+        let Some(facts) = self.facts(broker) else { return };
+        let Some(conn) = self.reader(broker, sub).and_then(|r| r.conn).and_then(|c| self.conns.get(c)) else { return };
+        // The command lane may have reached the server's next process before the reader's end was noticed.
+        if let Some(client) = conn.client.filter(|_| conn.facts.run_id == facts.run_id) {
             self.send(broker, Command::Unblock(client), Route::Discard, cx);
         }
     }
@@ -234,6 +262,13 @@ impl Links {
     pub(crate) fn on_sent(&mut self, id: ConnId, commands: u64, cx: &mut Cx<'_>) {
         match self.conns.get_mut(id) {
             Some(conn) => conn.accept(commands),
+            None => stale(cx),
+        }
+    }
+
+    pub(crate) fn on_partial(&mut self, id: ConnId, cx: &mut Cx<'_>) {
+        match self.conns.get_mut(id) {
+            Some(conn) => conn.note_progress(cx.now.mono),
             None => stale(cx),
         }
     }
@@ -318,7 +353,9 @@ impl Links {
             }
             (State::Refusing, Some(conn)) => {
                 link.wait(Some(cx.now.mono + POLL), cx);
-                self.emit(conn, Command::Ping, Route::Own(Own::Ping), cx);
+                // A write, because a server without its replicas answers PING.
+                let probe = self.name_store();
+                self.emit(conn, probe, Route::Own(Own::Poll), cx);
             }
             (State::Ready | State::Refusing, _) => link.wait(None, cx),
         }
@@ -493,7 +530,7 @@ impl Links {
     }
 
     /// Removes a connection and orphans what it owed.
-    fn bury(&mut self, id: ConnId, cx: &mut Cx<'_>) -> Option<(BrokerId, Lane, Option<i64>, Phase)> {
+    fn bury(&mut self, id: ConnId, cx: &mut Cx<'_>) -> Option<(BrokerId, Lane, Option<Client>, Phase)> {
         let mut conn = self.conns.remove(id)?;
         cx.stats.closes += 1;
         cx.timers.remove(conn.timer);
@@ -503,7 +540,8 @@ impl Links {
                 cx.effects.push_back(Effect::Orphan { broker, route, sent });
             }
         }
-        Some((broker, conn.lane, conn.client, conn.phase))
+        let client = conn.client.map(|id| Client { run: conn.facts.run_id.as_str().into(), id });
+        Some((broker, conn.lane, client, conn.phase))
     }
 
     fn hang_up_all(&mut self, broker: BrokerId, why: &Unready, cx: &mut Cx<'_>) {
@@ -531,6 +569,13 @@ impl Links {
         if link.asked.take().is_some() {
             cx.effect(Effect::Identity(broker, same));
         }
+    }
+
+    /// Names the data set, unless it has a name.
+    fn name_store(&mut self) -> Command {
+        let mut store = [0; 16];
+        self.rng.fill(&mut store);
+        Command::NameStore(store.into())
     }
 
     fn hello(&self, cx: &Cx<'_>) -> Command {

@@ -4,6 +4,8 @@
 //! broker that cannot take it now, goes to the front again; what may have been stored is placed again or reported, as
 //! its policy says.
 
+#![allow(clippy::result_large_err, reason = "a refusal gives the argument back; it is rare, and costs one move")]
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
@@ -60,8 +62,16 @@ struct Topic {
 #[derive(Debug)]
 struct Contact {
     at: Endpoint,
-    registered: Vec<bool>,
+    registered: Vec<Registration>,
     next_partition: u32,
+}
+
+/// One topic on one broker.
+#[derive(Clone, Copy, Debug, Default)]
+struct Registration {
+    sent: bool,
+    /// What the broker answered: consumers read no more partitions than that.
+    partitions: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -201,7 +211,8 @@ impl Producer {
         self.register(topic, broker, cx);
         let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
         let Some(keys) = self.topics.get(topic as usize).map(|topic| &topic.keys) else { return };
-        let count = keys.len() as u64;
+        let known = self.brokers.get(broker).and_then(|contact| contact.registered.get(topic as usize)?.partitions);
+        let count = known.map_or(keys.len() as u64, u64::from).clamp(1, keys.len() as u64);
         sending.partition = match (sending.key_hash, self.brokers.get_mut(broker)) {
             (Some(hash), _) => u32::try_from(hash % count).unwrap_or(0),
             (None, Some(contact)) => {
@@ -299,9 +310,9 @@ impl Producer {
     }
 
     /// The answer to a topic's registration.
-    pub(crate) fn on_registered(&mut self, topic: u32, broker: BrokerId, reply: &Reply, cx: &mut Cx<'_>) {
+    pub(crate) fn on_registered(&mut self, index: u32, broker: BrokerId, reply: &Reply, cx: &mut Cx<'_>) {
         let Some(at) = self.at(broker) else { return };
-        let Some(topic) = self.topics.get_mut(topic as usize) else { return };
+        let Some(topic) = self.topics.get_mut(index as usize) else { return };
         if let Reply::Error(error) = reply {
             let warning =
                 Warning::Refused { broker: at, what: "registering a topic (EVAL)", error: error.text().to_string() };
@@ -310,6 +321,11 @@ impl Producer {
         let have = reply.view().items().and_then(|mut items| items.next()).and_then(|have| have.as_int());
         let ours = u32::try_from(topic.keys.len()).unwrap_or(u32::MAX);
         let theirs = have.and_then(|have| u32::try_from(have).ok()).unwrap_or(ours);
+        if let Some(registration) =
+            self.brokers.get_mut(broker).and_then(|contact| contact.registered.get_mut(index as usize))
+        {
+            registration.partitions = Some(theirs);
+        }
         if theirs == ours {
             return;
         }
@@ -391,10 +407,10 @@ impl Producer {
         let Some(contact) = self.brokers.get_mut(broker) else { return };
         let at = index as usize;
         if contact.registered.len() <= at {
-            contact.registered.resize(at + 1, false);
+            contact.registered.resize(at + 1, Registration::default());
         }
         let Some(registered) = contact.registered.get_mut(at) else { return };
-        if core::mem::replace(registered, true) {
+        if core::mem::replace(&mut registered.sent, true) {
             return;
         }
         let name = topic.spec.name();

@@ -281,6 +281,41 @@ fn an_announcement_that_has_arrived_is_heard_before_time_passes() {
 }
 
 #[test]
+fn answers_that_have_arrived_are_read_before_time_passes() {
+    let (mut bench, client) = ready();
+    let mut sent = sending(&client, Policy::AtLeastOnce);
+    assert!(bench.turn().is_pending() && bench.turn().is_pending());
+    let wire = bench.wire();
+    // The process was suspended for much longer than an answer may take, and the answers lie in the socket.
+    bench.world.pass(Duration::from_secs(60));
+    serve(&wire, &mut bench.entries);
+    bench.settle();
+    assert!(matches!(poll(&mut sent), Poll::Ready(Ok(Outcome::Stored(_)))));
+    assert_eq!(bench.world.wires().len(), 1, "dialled again");
+}
+
+#[test]
+fn a_reply_may_take_long_while_more_of_it_arrives() {
+    let (mut bench, client) = ready();
+    let mut first = sending(&client, Policy::AtLeastOnce);
+    bench.settle();
+    assert!(poll(&mut first).is_ready());
+    let mut sent = sending(&client, Policy::AtLeastOnce);
+    assert!(bench.turn().is_pending() && bench.turn().is_pending());
+    let wire = bench.wire();
+    assert_eq!(wire.commands().len(), 1);
+    for byte in b"$3\r\n1-1" {
+        bench.world.pass(Duration::from_secs(4));
+        wire.say([*byte]);
+        bench.settle();
+    }
+    wire.say("\r\n");
+    bench.settle();
+    assert!(matches!(poll(&mut sent), Poll::Ready(Ok(Outcome::Stored(_)))));
+    assert_eq!(bench.world.wires().len(), 1, "dialled again");
+}
+
+#[test]
 fn who_speaks_no_resp_is_not_used() {
     let (mut bench, client) = bench(Config::brokers(["10.0.0.1:6379"]).unwrap());
     assert!(bench.turn().is_pending());

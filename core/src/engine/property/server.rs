@@ -143,6 +143,9 @@ impl Server {
             }
             Command::Consumers(..) => consumers(roll, &mut build),
             Command::Eval(eval, _) => script(eval, roll, served, &mut build),
+            Command::Raw(words) if words.first().is_some_and(|word| word == "TYPE") => {
+                build.status(if roll % 8 == 3 { "string" } else { "stream" });
+            }
             Command::Raw(words) => {
                 build.bulk(words.get(1).map_or(b"", |word| word.as_ref()));
             }
@@ -160,7 +163,8 @@ fn entry(id: &str, body: &str, build: &mut ReplyBuilder) {
 }
 
 fn entries(read: &ReadGroup, roll: u32, served: &mut Served, build: &mut ReplyBuilder) {
-    let counts: Vec<u32> = (0..read.keys.len() as u32).map(|n| (roll >> (2 * n.min(10))) % (read.count.min(5) + 1)).collect();
+    let counts: Vec<u32> =
+        (0..read.keys.len() as u32).map(|n| (roll >> (2 * n.min(10))) % (read.count.min(5) + 1)).collect();
     let streams = counts.iter().filter(|count| **count > 0).count();
     if roll == 0 || streams == 0 {
         build.nil();
@@ -178,7 +182,8 @@ fn entries(read: &ReadGroup, roll: u32, served: &mut Served, build: &mut ReplyBu
 
 fn consumers(roll: u32, build: &mut ReplyBuilder) {
     let names = ["dead.1", "@free", "@retry", "alive.1"];
-    let all: Vec<&str> = names.into_iter().enumerate().filter(|(n, _)| roll >> n & 1 == 1).map(|(_, name)| name).collect();
+    let all: Vec<&str> =
+        names.into_iter().enumerate().filter(|(n, _)| roll >> n & 1 == 1).map(|(_, name)| name).collect();
     build.array(all.len() as u32);
     for name in all {
         build.map(3).bulk(b"name").bulk(name.as_bytes());

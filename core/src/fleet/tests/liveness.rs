@@ -73,7 +73,7 @@ fn the_deadline_of_an_old_guid_does_not_end_a_restarted_broker() {
         assert_eq!(world.members(), "A@2");
     }
     assert_eq!(world.events(), "A@1 Announced");
-    assert_eq!(world.effects(), "Joined(b0.0)");
+    assert_eq!(world.effects(), "Joined(b0.0), Hurry(b0.0)");
     assert_eq!(world.fleet.index.by_guid(guid_of(1)), None, "the old GUID has lapsed");
 }
 
@@ -142,7 +142,7 @@ fn a_departed_member_comes_back_as_it_was() {
     world.events();
     world.effects();
     world.up(1, A);
-    assert_eq!(world.events(), "A@1 Announced");
+    assert_eq!(world.events(), "A@1 Announced, A@1 Ready");
     assert_eq!(world.effects(), "Rejoined(b0.0)", "no dial, and nothing to ask");
     assert_eq!(world.at(A), broker);
     assert!(!world.fleet.is_leaving(broker));
@@ -187,7 +187,7 @@ fn a_configured_broker_never_expires_and_no_datagram_ends_it() {
     assert_eq!(world.fleet.index.by_guid(guid_of(1)), Some(world.at(A)), "nothing has changed");
     world.pass_ms(1_000_000);
     assert_eq!(world.members(), "A@1, redis-1.local:6379@-");
-    assert_eq!(world.effects(), "Joined(b0.0), Joined(b1.0)");
+    assert_eq!(world.effects(), "Joined(b0.0), Joined(b1.0), Hurry(b0.0)");
 }
 
 #[test]
@@ -272,4 +272,24 @@ fn readiness_is_told_when_it_changes() {
     world.unready(A, UnreadyReason::Timeout);
     let events = "A@1 Announced, A@1 Unready refused, A@1 Unready timeout, A@1 Ready, A@1 Unready timeout";
     assert_eq!(world.events(), events);
+}
+
+#[test]
+fn one_that_left_is_ready_when_it_is_back_and_not_before() {
+    let mut world = World::new();
+    world.up(1, A);
+    assert!(world.ready(A, "run-1"));
+    world.down(1, A);
+    world.unready(A, UnreadyReason::Closed);
+    world.events();
+    assert!(world.ready(A, "run-2"));
+    assert_eq!(world.events(), "A@1 Restarted");
+    world.up(2, A);
+    assert_eq!(world.events(), "A@2 Announced, A@2 Ready");
+    world.down(2, A);
+    world.unready(A, UnreadyReason::Refused);
+    world.up(2, A);
+    world.events();
+    world.unready(A, UnreadyReason::Refused);
+    assert_eq!(world.events(), "A@2 Unready refused", "it is told again to whoever heard that it is back");
 }

@@ -5,6 +5,8 @@
 //! to readers; [`settle`] carries verdicts to brokers; [`claim`] takes over what others left pending; [`stop`] ends a
 //! subscription without leaving anything behind.
 
+#![allow(clippy::result_large_err, reason = "a refusal gives the argument back; it is rare, and costs one move")]
+
 mod claim;
 mod credit;
 mod reader;
@@ -19,7 +21,7 @@ use core::time::Duration;
 use reader::Reader;
 
 use crate::command::Command;
-use crate::effect::{Cx, Effect, Route, Timer};
+use crate::effect::{Client, Cx, Effect, Route, Timer};
 use crate::id::{BrokerId, DeliveryId, Slab, SubId, Table};
 use crate::op::{Reject, Rejected, Stale, Sub, Verdict};
 use crate::output::{Delivery, Event};
@@ -69,7 +71,11 @@ pub(crate) struct Consumers {
 #[derive(Clone, Debug)]
 pub(crate) struct Contact {
     pub(crate) store: Arc<str>,
+    /// The server process; empty where it does not say.
+    pub(crate) run_id: Arc<str>,
     pub(crate) at: crate::config::Endpoint,
+    /// The server process; empty if it does not say.
+    pub(crate) run: Arc<str>,
     /// Server time less local monotonic time.
     pub(crate) clock_offset_ms: i64,
 }
@@ -266,7 +272,7 @@ impl Consumers {
         }
     }
 
-    pub(crate) fn on_reader_lost(&mut self, sub: SubId, broker: BrokerId, client: Option<i64>) {
+    pub(crate) fn on_reader_lost(&mut self, sub: SubId, broker: BrokerId, client: Option<Client>) {
         if let Some(reader) = self.subs.get_mut(sub).and_then(|consumer| consumer.reader_mut(broker)) {
             reader.on_lane_lost(client);
             self.mark(sub);

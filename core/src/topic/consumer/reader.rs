@@ -10,7 +10,7 @@ use super::settle::{Batch, Settling};
 use super::{Answer, Consumer, Contact, Held, Task};
 use crate::command::{Arg, By, Command, Eval};
 use crate::config::Endpoint;
-use crate::effect::{Cx, Effect};
+use crate::effect::{Client, Cx, Effect};
 use crate::id::{BrokerId, DeliveryId, Slab};
 use crate::key::{self, Key};
 use crate::op::Start;
@@ -34,6 +34,7 @@ pub(super) struct Reader {
     /// Absent while no member has this data set.
     pub(super) broker: Option<BrokerId>,
     pub(super) store: Arc<str>,
+    run_id: Arc<str>,
     pub(super) at: Endpoint,
     clock_offset_ms: i64,
     /// The command lane is up.
@@ -63,7 +64,8 @@ pub(super) struct Reader {
     pub(super) delivered: u64,
     /// What the last survey found pending with other consumers, by stream.
     pub(super) elsewhere: Vec<u64>,
-    lost_client: Option<i64>,
+    run: Arc<str>,
+    lost_client: Option<Client>,
     /// Suspects may have been left pending under this consumer's name because one was in hand.
     pub(super) suspects_left: bool,
     pub(super) held: u32,
@@ -114,6 +116,7 @@ impl Reader {
         Self {
             broker: None,
             store: contact.store.clone(),
+            run_id: contact.run_id.clone(),
             at: contact.at.clone(),
             clock_offset_ms: 0,
             ready: false,
@@ -133,6 +136,7 @@ impl Reader {
             unexplained: (0, 0),
             delivered: 0,
             elsewhere: Vec::new(),
+            run: contact.run.clone(),
             lost_client: None,
             suspects_left: false,
             held: 0,
@@ -170,9 +174,9 @@ impl Reader {
         self.renewing.clear();
     }
 
-    pub(super) fn on_lane_lost(&mut self, client: Option<i64>) {
+    pub(super) fn on_lane_lost(&mut self, client: Option<Client>) {
         self.lane = false;
-        self.lost_client = client.or(self.lost_client);
+        self.lost_client = client.or(self.lost_client.take());
     }
 
     /// Whether nothing is known to be left there, as of the last contact.
@@ -257,8 +261,10 @@ impl Reader {
     }
 
     /// Another data set is behind the address: what was in hand there is void.
-    fn is_other(&self, store: &str) -> bool {
-        !self.store.is_empty() && !store.is_empty() && &*self.store != store
+    fn is_other(&self, contact: &Contact) -> bool {
+        // The same process may have been nameless before, when its memory was full.
+        let same_process = !self.run_id.is_empty() && self.run_id == contact.run_id;
+        !same_process && !self.store.is_empty() && !contact.store.is_empty() && self.store != contact.store
     }
 }
 
@@ -271,7 +277,7 @@ impl Consumer {
         hand: &Slab<DeliveryId, Held>,
         cx: &mut Cx<'_>,
     ) {
-        if self.reader(broker).is_some_and(|reader| reader.is_other(&contact.store)) {
+        if self.reader(broker).is_some_and(|reader| reader.is_other(contact)) {
             self.detach(broker, cx);
             // Its read belongs to the data set that is gone.
             cx.effect(Effect::CloseReader { sub: self.id, broker });
@@ -289,7 +295,9 @@ impl Consumer {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.broker = Some(broker);
         reader.store = contact.store.clone();
+        reader.run_id = contact.run_id.clone();
         reader.at = contact.at.clone();
+        reader.run = contact.run.clone();
         reader.clock_offset_ms = contact.clock_offset_ms;
         reader.ready = true;
         reader.left = false;
@@ -339,8 +347,13 @@ impl Consumer {
         if !reader.lost || !reader.is_live() || self.stop.is_some() {
             return;
         }
+        // A process that has ended took its connections with it, and the next one gives their numbers to others.
         if let Some(client) = reader.lost_client.take() {
-            self.command(at, Command::Kill(client), Answer::Kill, cx);
+            if client.run.is_empty() {
+                self.on_killed(at, false, cx);
+            } else if *client.run == *reader.run {
+                self.command(at, Command::Kill(client.id), Answer::Kill, cx);
+            }
         }
         if self.claim_own(at) {
             // A read under way comes to its end first: a claim would take what its answer brings.

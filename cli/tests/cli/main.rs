@@ -1,0 +1,15 @@
+//! The command as people and programs use it, against real servers.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod support;
+
+mod bodies;
+mod cold_start;
+mod consume;
+mod decode;
+mod dlq;
+mod terminal;
+mod unready;
+mod usage;
+mod watch;

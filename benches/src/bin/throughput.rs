@@ -43,7 +43,10 @@ fn main() -> Outcome<()> {
     let messages = number("--messages", 200_000)?;
     let sizes = option("--sizes").map_or("64,1024", String::as_str);
     let sizes = sizes.split(',').map(str::parse).collect::<Result<Vec<u64>, _>>()?;
-    println!("{:<9}{:>6}  {:<10}{:<16}{:>10}{:>10}{:>8}", "what", "bytes", "cores", "runtime", "raw/s", "flota/s", "ratio");
+    println!(
+        "{:<9}{:>6}  {:<10}{:<16}{:>10}{:>10}{:>8}",
+        "what", "bytes", "cores", "runtime", "raw/s", "flota/s", "ratio"
+    );
     for (cores, server_core, client_core) in [("own", 0, 1), ("shared", 1, 1)] {
         let server = Server::start(server_core)?;
         for what in ["send", "consume"] {
@@ -98,7 +101,8 @@ struct Server {
 
 impl Server {
     fn start(core: u32) -> Outcome<Self> {
-        let port = (20_000..32_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).ok_or("no free port")?;
+        let port =
+            (20_000..32_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).ok_or("no free port")?;
         let folder = std::env::temp_dir().join(format!("flota-bench-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let mut process = Command::new("taskset")

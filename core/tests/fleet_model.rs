@@ -1,7 +1,7 @@
 //! The reference model of membership against histories with a known outcome.
 
 #[path = "support/fleet_model.rs"]
-#[allow(unreachable_pub, reason = "the simulation includes the same file")]
+#[allow(unreachable_pub, reason = "the unit tests of the fleet include the same file")]
 mod fleet_model;
 
 use std::collections::BTreeMap;

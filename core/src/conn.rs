@@ -194,7 +194,8 @@ impl Expect {
                 | Script::Ensure
                 | Script::Renew
                 | Script::Replay
-                | Script::Tail => Self::Tree,
+                | Script::Tail
+                | Script::Trim => Self::Tree,
             },
             Command::NameStore(_) | Command::ReadStore | Command::Raw(_) => Self::Any,
         }

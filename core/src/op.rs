@@ -201,6 +201,8 @@ pub struct Sub {
     pub retry_base: Duration,
     /// See `retry_base`.
     pub retry_cap: Duration,
+    /// What is kept of messages that every group has done with. Default: nothing.
+    pub retention: Retention,
 }
 
 impl Sub {
@@ -218,8 +220,20 @@ impl Sub {
             handler_timeout: Duration::from_secs(25),
             retry_base: Duration::from_secs(1),
             retry_cap: Duration::from_secs(300),
+            retention: Retention::Acked,
         }
     }
+}
+
+/// What consumers keep of messages that are done with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Retention {
+    /// Messages go once every registered group has acknowledged them, some seconds later. A group that nobody consumes
+    /// any more keeps everything from where it stopped.
+    #[default]
+    Acked,
+    /// Nothing is removed by this consumer.
+    Forever,
 }
 
 /// Where a new group starts.

@@ -30,11 +30,13 @@ pub enum Script {
     Replay,
     /// The last generated id of each stream.
     Tail,
+    /// Removes what every registered group has done with.
+    Trim,
 }
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Claim,
         Self::Dead,
         Self::Defer,
@@ -46,6 +48,7 @@ impl Script {
         Self::Renew,
         Self::Replay,
         Self::Tail,
+        Self::Trim,
     ];
 
     /// The Lua text.
@@ -63,6 +66,7 @@ impl Script {
             Self::Renew => include_str!("scripts/renew.lua"),
             Self::Replay => include_str!("scripts/replay.lua"),
             Self::Tail => include_str!("scripts/tail.lua"),
+            Self::Trim => include_str!("scripts/trim.lua"),
         }
     }
 
@@ -81,6 +85,7 @@ impl Script {
             Self::Renew => "852cf392361157adbabfb2b2a2649f849f0c888a",
             Self::Replay => "353b7e7b1e1f16230c3e99bf88c3ca84a24dee1c",
             Self::Tail => "5676994c293ad0058782b202f44a10b567a08828",
+            Self::Trim => "dd79ced3885cca917f7da1f8cf6347ea780c8896",
         }
     }
 

@@ -61,6 +61,8 @@ pub struct Stats {
     pub deferred: u64,
     /// Messages moved to the dead letters by this process.
     pub dead: u64,
+    /// Entries removed because every group had done with them.
+    pub trimmed: u64,
     /// Messages given back.
     pub released: u64,
     /// Held messages that turned out to be somebody else's.

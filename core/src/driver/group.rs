@@ -11,7 +11,7 @@ use futures_core::Stream;
 use super::client::{Error, Feed, Stopped};
 use super::job::{Job, Origin};
 use super::topic::Topic;
-use crate::op::{Start, Sub};
+use crate::op::{Retention, Start, Sub};
 use crate::sync::Arc;
 
 /// A member of a group to be: each message of the topic is handled by one member of every group.
@@ -34,6 +34,7 @@ pub struct Group {
     max_deliveries: Option<u32>,
     handler_timeout: Option<Duration>,
     retry: Option<(Duration, Duration)>,
+    retention: Retention,
     grace: Duration,
 }
 
@@ -55,6 +56,7 @@ impl Group {
             max_deliveries: None,
             handler_timeout: None,
             retry: None,
+            retention: Retention::default(),
             grace: Duration::from_secs(10),
         }
     }
@@ -110,6 +112,12 @@ impl Group {
         self
     }
 
+    /// Whether messages go once every group has done with them. Default [`Retention::Acked`]: they do.
+    pub fn retention(mut self, retention: Retention) -> Self {
+        self.retention = retention;
+        self
+    }
+
     /// How long running handlers may go on when a runner is stopped. Default 10 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -151,6 +159,7 @@ impl Group {
         sub.claim_period = self.claim_period.unwrap_or(sub.claim_period);
         sub.max_deliveries = self.max_deliveries.unwrap_or(sub.max_deliveries);
         sub.handler_timeout = self.handler_timeout.unwrap_or(sub.handler_timeout);
+        sub.retention = self.retention;
         (sub.retry_base, sub.retry_cap) = self.retry.unwrap_or((sub.retry_base, sub.retry_cap));
         Ok(sub)
     }

@@ -126,6 +126,7 @@ conversations! {
     subscribe
     suspects
     suspects_of_its_own
+    trim
     unblocked
 }
 

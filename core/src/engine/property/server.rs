@@ -222,6 +222,12 @@ fn script(eval: &Eval, roll: u32, served: &mut Served, build: &mut ReplyBuilder)
                 build.bulk(b"5-5");
             }
         }
+        Script::Trim if roll % 4 == 1 => {
+            build.array(2).bulk(b"missing").array(1).bulk(b"other");
+        }
+        Script::Trim => {
+            build.array(2).bulk(b"ok").int(if roll % 16 == 2 { 10_000 } else { i64::from(roll % 3) });
+        }
         Script::Leave | Script::Reap | Script::Rejoin => {
             build.int(i64::from(roll % 2));
         }

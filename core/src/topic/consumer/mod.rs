@@ -2,7 +2,7 @@
 //!
 //! This file is the face towards the engine. The parts:
 //! [`reader`] is one subscription's work on one broker, from registration to reading; [`credit`] deals the free credit
-//! to readers; [`settle`] carries verdicts to brokers; [`claim`] takes over what others left pending; [`stop`] ends a
+//! to readers; [`settle`] carries verdicts to brokers; [`claim`] takes over what others left pending; [`trim`] removes what all have done with; [`stop`] ends a
 //! subscription without leaving anything behind.
 
 #![allow(clippy::result_large_err, reason = "a refusal gives the argument back; it is rare, and costs one move")]
@@ -12,6 +12,7 @@ mod credit;
 mod reader;
 mod settle;
 mod stop;
+mod trim;
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::sync::Arc;
@@ -42,6 +43,7 @@ pub(crate) enum Answer {
     Renew,
     Survey(u16),
     Type(u16),
+    Trim(u16),
     Claim,
     Defer,
     Dead,
@@ -129,6 +131,8 @@ enum Task {
     Recover(u32),
     /// Keys of another type are looked at again.
     Recheck(u32),
+    /// What is done with is removed.
+    Trim(u32),
 }
 
 /// A message in the application's hands.
@@ -294,6 +298,7 @@ impl Consumers {
             Answer::Renew => consumer.on_renewed(at, &reply, cx),
             Answer::Survey(stream) => consumer.on_survey(at, stream, &reply, hand, cx),
             Answer::Type(stream) => consumer.on_type(at, stream, &reply, cx),
+            Answer::Trim(stream) => consumer.on_trimmed(at, stream, &reply, cx),
             Answer::Claim => consumer.on_claimed(at, &reply, hand, cx),
             Answer::Defer => consumer.on_deferred(at, &reply, cx),
             Answer::Dead => consumer.on_dead(at, &reply, cx),

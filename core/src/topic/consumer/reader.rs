@@ -83,6 +83,10 @@ pub(super) struct Reader {
     pub(super) claiming: Option<Job>,
     pub(super) renewing: VecDeque<u16>,
     pub(super) surveys: u32,
+    /// Entries done with since the last trim, whether one is planned, and how many are under way.
+    pub(super) done: u64,
+    pub(super) trim_planned: bool,
+    pub(super) trimming: u32,
     pub(super) left: bool,
     pub(super) leaving: bool,
 }
@@ -153,6 +157,9 @@ impl Reader {
             claiming: None,
             renewing: VecDeque::new(),
             surveys: 0,
+            done: 0,
+            trim_planned: false,
+            trimming: 0,
             left: false,
             leaving: false,
         }
@@ -170,6 +177,7 @@ impl Reader {
         self.lane = false;
         self.ensuring = 0;
         self.checking = 0;
+        self.trimming = 0;
         self.surveys = 0;
         self.renewing.clear();
     }
@@ -621,6 +629,7 @@ impl Consumer {
                 }
             }
             Answer::Leave => self.on_left(at, cx),
+            Answer::Trim(_) => self.on_trim_orphan(at),
             Answer::Type(_) => {
                 if let Some(reader) = self.readers.get_mut(at as usize) {
                     reader.checking = 0;
@@ -646,6 +655,7 @@ impl Consumer {
             match task {
                 Task::Retry(reader, stream) => self.claim_due(reader, stream),
                 Task::Recover(reader) => self.lose_track(reader),
+                Task::Trim(at) => self.on_trim_time(at, cx),
                 Task::Recheck(at) => {
                     let stage = self.readers.get(at as usize).map(|reader| reader.stage);
                     if matches!(stage, Some(Stage::Live | Stage::Resting)) {

@@ -255,6 +255,7 @@ impl Consumer {
                     let result = if acked == sent { Settled::Ok } else { Settled::Fenced };
                     cx.event(Event::Settled { delivery, result });
                 }
+                self.note_done(at, acked, cx);
             }
         }
     }
@@ -418,6 +419,7 @@ impl Consumer {
             }
         }
         cx.stats.dead += u64::from(dead);
+        self.note_done(at, u64::from(dead), cx);
     }
 
     pub(super) fn on_dead_orphan(&mut self, at: u32) {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use flota_core::driver::Job;
 use flota_tokio::config::{Config, Discovery};
 use flota_tokio::connect;
+use flota_tokio::op::Retention;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Failure, GROUP, TOPIC, fail};
@@ -198,7 +199,9 @@ pub(crate) async fn work(work: Work) -> Result<(), Failure> {
         .in_flight(work.in_flight)
         .concurrency(work.concurrency)
         .claim_after(work.claim_after)
-        .claim_period(CLAIM_PERIOD);
+        .claim_period(CLAIM_PERIOD)
+        // So that an outsider can count the streams.
+        .retention(Retention::Forever);
     let cost = work.work;
     let run = group.run(move |job: Job| {
         let log = Arc::clone(&log);

@@ -177,7 +177,7 @@ async fn a_restarted_broker_with_a_new_guid_is_used_at_once_and_not_ended_by_the
     drop(old);
     server.kill();
     until(&mut events, at, |change| matches!(change, BrokerChange::Unready(_))).await;
-    let _server = server.restart();
+    server.start_again();
     let (early, announced) = (topic.send("after"), Instant::now());
     let _new = Announcer::start(at, port, 2, SECOND);
     within(early).await.unwrap();

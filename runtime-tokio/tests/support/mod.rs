@@ -1,7 +1,7 @@
 //! Real servers on the loopback network, each in a folder of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
-#![allow(dead_code, reason = "not every file of tests uses all of it")]
+#![allow(dead_code, unused_imports, reason = "not every file of tests uses all of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -16,6 +16,10 @@ use std::{fmt, fs};
 
 use flota_tokio::config::{Config, Discovery};
 use flota_tokio::{Client, connect};
+
+mod proxy;
+
+pub(crate) use proxy::Proxy;
 
 /// Whether there is a server to test with. Without one the test says so and passes, unless `FLOTA_REQUIRE_REDIS` is set.
 pub(crate) fn redis_is_there() -> bool {
@@ -86,6 +90,11 @@ impl Redis {
     }
 
     fn come_up(mut self) -> Self {
+        self.await_ready();
+        self
+    }
+
+    fn await_ready(&mut self) {
         let mut lines = BufReader::new(self.process.stdout.take().unwrap()).lines();
         assert!(
             lines.by_ref().map_while(Result::ok).any(|line| line.contains("Ready to accept connections")),
@@ -94,7 +103,6 @@ impl Redis {
         );
         // What it says later must go somewhere, or it would block.
         std::thread::spawn(move || lines.for_each(drop));
-        self
     }
 
     /// Ends the process without a warning, as a crash does. Its folder stays.
@@ -104,9 +112,9 @@ impl Redis {
     }
 
     /// After [`kill`](Self::kill): another process at the same address, with the same folder.
-    pub(crate) fn restart(mut self) -> Self {
+    pub(crate) fn start_again(&mut self) {
         self.process = command(self.address.port(), &self.folder, &self.options).spawn().unwrap();
-        self.come_up()
+        self.await_ready();
     }
 
     /// A connection of the test's own.

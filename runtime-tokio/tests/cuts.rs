@@ -4,14 +4,14 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use flota_tokio::config::{Config, Timing};
-use flota_tokio::op::Settled;
-use flota_tokio::{Client, connect};
+use flota_tokio::op::{OpError, Policy, Settled};
+use flota_tokio::{Client, Error, connect};
 use support::{Proxy, Redis, client_of, client_with, redis_is_there, stream, within};
 
 /// Eight messages appear at once: one read brings them all.
@@ -79,6 +79,65 @@ async fn a_reply_cut_at_each_of_its_bytes_costs_no_message_and_is_taken_for_no_o
         assert!((1_800..3_000).contains(&bytes), "{bytes} bytes");
     }
     println!("all cuts: {:?}", begun.elapsed());
+}
+
+/// Sends batches and cuts their answers at each of every fourth byte; how many sends had no answer.
+async fn cut_sends(server: SocketAddr, mut wire: support::Wire, first: usize, policy: Policy) -> usize {
+    const BATCH: usize = 32;
+    const ANSWERS: usize = BATCH * "$15\r\n1700000000000-0\r\n".len();
+    let proxy = Proxy::to(server);
+    let client = through(&proxy).await;
+    let name = format!("sends{first}");
+    let topic = client.topic(&name).policy(policy);
+    // Registers the topic, so that from here on there are answers to sends alone.
+    within(topic.send("first")).await.unwrap();
+    let (mut stored, mut unknown) = (BTreeMap::new(), 0);
+    for at in (first..ANSWERS).step_by(4) {
+        within(client.ready()).await.unwrap();
+        proxy.cut_answers(at);
+        let bodies: Vec<_> = (0..BATCH).map(|n| format!("{at} {n}")).collect();
+        for (result, body) in within(topic.send_all(bodies.clone())).await.into_iter().zip(bodies) {
+            match result {
+                Ok(place) => drop(stored.insert(place.entry.to_string(), (body, place.id.to_string()))),
+                Err(Error::Op(OpError::Ambiguous(_))) if policy == Policy::AtMostOnce => unknown += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(proxy.has_cut(), "{at}");
+    }
+    let words = wire.ask(&["XRANGE", &stream(&name, 0), "-", "+"]);
+    let (mut there, mut ids) = (BTreeMap::new(), BTreeSet::new());
+    for entry in words.chunks(5) {
+        let field = |name: &str| entry[1..].chunks(2).find(|field| field[0] == name).unwrap()[1].clone();
+        there.insert(&entry[0], (field("payload"), field("id")));
+        ids.insert(field("id"));
+    }
+    for (entry, what) in &stored {
+        assert_eq!(there.get(entry), Some(what), "the answer to another command was taken for this one's");
+    }
+    if policy == Policy::AtMostOnce {
+        assert_eq!(ids.len(), there.len(), "none is stored twice");
+    }
+    println!("{policy:?}: {} stored, {unknown} unknown, {} twice", stored.len(), there.len() - ids.len());
+    assert_eq!(within(client.inspect()).await.unwrap().stats.misshapen, 0);
+    unknown
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn answers_to_sends_cut_at_each_of_their_bytes_are_taken_for_no_others() {
+    if !redis_is_there() {
+        return;
+    }
+    let server = Redis::start();
+    let policies = [Policy::AtLeastOnce, Policy::AtMostOnce, Policy::AtLeastOnce, Policy::AtMostOnce];
+    let quarters: Vec<_> = policies
+        .iter()
+        .enumerate()
+        .map(|(first, policy)| tokio::spawn(cut_sends(server.address, server.wire(), first, *policy)))
+        .collect();
+    for (quarter, policy) in quarters.into_iter().zip(policies) {
+        assert_eq!(quarter.await.unwrap() > 0, policy == Policy::AtMostOnce);
+    }
 }
 
 /// How long after its connections have gone silent a consumer gets a message that was sent then.

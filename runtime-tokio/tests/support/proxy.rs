@@ -14,11 +14,19 @@ pub(crate) struct Proxy {
 
 struct Shared {
     ended: AtomicBool,
-    /// After how many bytes of the next read's reply to cut its connection.
-    cut: Mutex<Option<usize>>,
+    cut: Mutex<Option<Cut>>,
     /// How long the replies of reads were, cut or not.
     replies: Mutex<Vec<usize>>,
     connections: Mutex<Vec<Arc<Connection>>>,
+}
+
+/// Where to end a connection, by how many bytes of answers are to pass before.
+#[derive(Clone, Copy)]
+enum Cut {
+    /// In the next reply that brings messages.
+    Read(usize),
+    /// In whatever else is answered from now on.
+    Answers(usize),
 }
 
 struct Connection {
@@ -62,7 +70,17 @@ impl Proxy {
 
     /// Cuts the connection of the next reply that brings messages after this many bytes of it.
     pub(crate) fn cut_next_read(&self, after: usize) {
-        *self.shared.cut.lock().unwrap() = Some(after);
+        *self.shared.cut.lock().unwrap() = Some(Cut::Read(after));
+    }
+
+    /// Cuts a command connection after this many bytes of its answers from now on.
+    pub(crate) fn cut_answers(&self, after: usize) {
+        *self.shared.cut.lock().unwrap() = Some(Cut::Answers(after));
+    }
+
+    /// Whether the cut that was asked for has been made.
+    pub(crate) fn has_cut(&self) -> bool {
+        self.shared.cut.lock().unwrap().is_none()
     }
 
     /// The lengths of the replies that brought messages since the last time.
@@ -126,17 +144,31 @@ impl Shared {
                 continue;
             }
             let chunk = &buffer[..bytes];
-            let cut = if answers && brings_messages(chunk) {
-                connection.reads.store(true, Ordering::SeqCst);
-                self.replies.lock().unwrap().push(bytes);
-                self.cut.lock().unwrap().take()
-            } else {
-                None
-            };
-            let forwarded = to.write_all(&chunk[..cut.map_or(bytes, |after| after.min(bytes))]);
+            let cut = if answers { self.cut_within(connection, chunk) } else { None };
+            let forwarded = to.write_all(&chunk[..cut.unwrap_or(bytes)]);
             if forwarded.is_err() || cut.is_some() {
                 return;
             }
+        }
+    }
+
+    /// How much of this chunk of answers is to pass, if the connection is to end in it.
+    fn cut_within(&self, connection: &Connection, chunk: &[u8]) -> Option<usize> {
+        let mut cut = self.cut.lock().unwrap();
+        if brings_messages(chunk) {
+            connection.reads.store(true, Ordering::SeqCst);
+            self.replies.lock().unwrap().push(chunk.len());
+        }
+        match *cut {
+            Some(Cut::Read(after)) if brings_messages(chunk) => {
+                *cut = None;
+                Some(after.min(chunk.len()))
+            }
+            Some(Cut::Answers(after)) if !connection.reads.load(Ordering::SeqCst) => {
+                *cut = after.checked_sub(chunk.len()).map(Cut::Answers);
+                if cut.is_none() { Some(after) } else { None }
+            }
+            _ => None,
         }
     }
 }

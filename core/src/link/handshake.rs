@@ -82,9 +82,9 @@ impl Links {
             // of the process before: nothing is read on it, so nothing will have to be killed.
             conn.facts.run_id = self.links.get(conn.broker).map(|link| link.facts.run_id.clone()).unwrap_or_default();
             conn.enter(Phase::Ready, cx.now.mono);
-            let broker = conn.broker;
-            let timer = conn.timer;
+            let (broker, timer, dialled) = (conn.broker, conn.timer, conn.dialled());
             cx.timers.disarm(timer);
+            self.doubt_command_lane(broker, dialled, cx);
             if let Some(reader) = self.reader_mut(broker, sub) {
                 reader.ready = true;
                 reader.backoff.on_ready(cx.now.mono);

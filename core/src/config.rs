@@ -261,7 +261,8 @@ pub struct Timing {
     pub forget: Duration,
     /// How long a member's own address may be unready before an alternative address is tried. Default 3 s.
     pub alternative_after: Duration,
-    /// The answer to "is this still the same server process?" after a new GUID on a known address. Default 1 s.
+    /// The answer to "is this still the same server process?" after a new GUID on a known address, and to whatever a
+    /// command connection asked before a fresh connection was answered. Default 1 s: the server is known to be well.
     pub identity: Duration,
     /// While memory is full, one send is let through this often to see whether it still is. Default 250 ms.
     pub oom_probe: Duration,

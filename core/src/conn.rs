@@ -52,6 +52,8 @@ pub(crate) struct Conn {
     dialled: Mono,
     /// The last command on a silent line, or reply.
     progress: Mono,
+    /// When the next reply is due, if there is reason to believe that the line is dead.
+    doubt: Option<Mono>,
 }
 
 /// What the handshake learned about the server.
@@ -101,6 +103,7 @@ impl Conn {
             accepted: 0,
             dialled: now,
             progress: now,
+            doubt: None,
         }
     }
 
@@ -132,6 +135,7 @@ impl Conn {
         // An answer proves that the command left, whatever was reported.
         self.accepted = self.accepted.max(self.answered);
         self.progress = now;
+        self.doubt = None;
         Some(Matched { route: slot.route, script: slot.script, fits: slot.expect.fits(reply) })
     }
 
@@ -145,16 +149,32 @@ impl Conn {
         self.slots.len()
     }
 
+    /// Another connection, dialled then, has been answered: what was asked here before is due by `until`.
+    ///
+    /// A server answers in turn, so it is not the server that is slow. Whether that means anything for this line.
+    pub(crate) fn doubt(&mut self, dialled: Mono, until: Mono) -> bool {
+        let silent = self.phase == Phase::Ready && !self.slots.is_empty() && self.progress < dialled;
+        if silent && self.doubt.is_none() {
+            self.doubt = Some(until);
+        }
+        silent
+    }
+
+    pub(crate) fn dialled(&self) -> Mono {
+        self.dialled
+    }
+
     /// When the line has been silent for too long: before the handshake is done, with an answer outstanding, or idle.
     pub(crate) fn deadline(&self, timing: &Timing) -> Mono {
-        match (self.phase, self.slots.front()) {
+        let usual = match (self.phase, self.slots.front()) {
             (Phase::Ready, None) => self.progress + timing.idle_ping,
             (Phase::Ready, Some(slot)) if slot.block_ms > 0 => {
                 self.progress + Duration::from_millis(u64::from(slot.block_ms)) + timing.block_margin
             }
             (Phase::Ready, Some(_)) => self.progress + timing.response,
             (Phase::ExpectConnect | Phase::ExpectHello | Phase::ExpectFacts, _) => self.dialled + timing.connect,
-        }
+        };
+        self.doubt.map_or(usual, |doubt| doubt.min(usual))
     }
 
     /// Moves to the next phase.
@@ -312,6 +332,21 @@ mod tests {
         conn.push(&Command::Ping, Route::Own(Own::Ping), Mono(1));
         assert!(conn.pop(&pong(), Mono(1_900_000)).is_some());
         assert_eq!(conn.deadline(&Timing::default()), Mono(2_000_000));
+    }
+
+    #[test]
+    fn an_answer_elsewhere_casts_doubt_on_older_questions_alone() {
+        let timing = Timing::default();
+        let mut conn = conn();
+        assert!(!conn.doubt(Mono(5), Mono(10)), "nothing was asked");
+        conn.push(&Command::Ping, Route::Announcer, Mono(7));
+        assert!(!conn.doubt(Mono(7), Mono(10)), "it was asked no earlier");
+        assert_eq!(conn.deadline(&timing), Mono(7) + timing.response);
+        assert!(conn.doubt(Mono(8), Mono(10)));
+        assert!(conn.doubt(Mono(9), Mono(20)), "and more of it does not put the end off");
+        assert_eq!(conn.deadline(&timing), Mono(10));
+        assert!(conn.pop(&pong(), Mono(9)).is_some());
+        assert_eq!(conn.deadline(&timing), Mono(9) + timing.idle_ping, "an answer dispels it");
     }
 
     #[test]

@@ -9,25 +9,12 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use flota_core::command::Command;
-use flota_tokio::config::{Config, Discovery};
+use flota_tokio::config::Config;
 use flota_tokio::op::{Policy, Send};
 use flota_tokio::topic::{Message, TopicSpec};
 use flota_tokio::{BrokerInfo, Client, FleetEvent, connect};
-use support::{Redis, announce, free_udp_port, redis_is_there};
+use support::{Redis, announce, discovery, free_udp_port, redis_is_there, within};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
-
-/// Longer than anything here takes: what hangs fails.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.expect("it takes too long")
-}
-
-fn discovery(port: u16) -> Config {
-    let listen = (Ipv4Addr::UNSPECIFIED, port).into();
-    Config { discovery: Some(Discovery { listen, ..Discovery::default() }), ..Config::default() }
-}
 
 fn ready(fleet: &[BrokerInfo]) -> usize {
     fleet.iter().filter(|broker| broker.ready).count()

@@ -9,25 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use flota_tokio::config::Config;
 use flota_tokio::topic::Message;
-use flota_tokio::{Batch, Client, Job, Letters, Reject, connect};
-use support::{Redis, redis_is_there};
+use flota_tokio::{Batch, Client, Job, Letters, Reject};
+use support::{Redis, client_of, redis_is_there, within};
 use tokio::sync::Notify;
-use tokio::time::timeout;
-
-/// Longer than anything here takes: what hangs fails.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.expect("it takes too long")
-}
 
 async fn fleet(servers: usize) -> (Vec<Redis>, Client) {
-    let servers: Vec<_> = (0..servers).map(|_| Redis::start()).collect();
-    let addresses = servers.iter().map(|server| server.address.to_string());
-    let client = connect(Config::brokers(addresses).unwrap()).await.unwrap();
-    within(client.until(|fleet| fleet.iter().all(|broker| broker.ready))).await.unwrap();
+    let servers = Redis::several(servers, &[]);
+    let client = client_of(&servers).await;
     (servers, client)
 }
 

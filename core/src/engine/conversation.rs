@@ -119,6 +119,7 @@ conversations! {
     shutdown
     shutdown_unanswered
     shutdown_with_work
+    silent_connections
     stop_after_grace
     stop_unanswered
     stop_unconnected

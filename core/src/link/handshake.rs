@@ -82,9 +82,9 @@ impl Links {
             let connected = self.links.get(conn.broker).filter(|link| link.state != State::Down);
             conn.facts.run_id = connected.map(|link| link.facts.run_id.clone()).unwrap_or_default();
             conn.enter(Phase::Ready, cx.now.mono);
-            let broker = conn.broker;
-            let timer = conn.timer;
+            let (broker, timer, dialled) = (conn.broker, conn.timer, conn.dialled());
             cx.timers.disarm(timer);
+            self.doubt_command_lane(broker, dialled, cx);
             if let Some(reader) = self.reader_mut(broker, sub) {
                 reader.ready = true;
                 reader.backoff.on_ready(cx.now.mono);

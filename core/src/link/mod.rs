@@ -407,6 +407,17 @@ impl Links {
         cx.out.push_back(Output::Send { conn: id, command });
     }
 
+    /// A reader that was dialled then has been answered: the server is well. If the command lane has been waiting since
+    /// before, it is given little more time: it may have died silently together with that reader's predecessor, and what
+    /// the predecessor held is claimed back on it.
+    fn doubt_command_lane(&mut self, broker: BrokerId, dialled: Mono, cx: &mut Cx<'_>) {
+        let Some(command) = self.links.get(broker).and_then(|link| link.command) else { return };
+        let Some(conn) = self.conns.get_mut(command) else { return };
+        if conn.doubt(dialled, cx.now.mono + cx.config.timing.identity) {
+            cx.timers.arm_no_later(conn.timer, conn.deadline(&cx.config.timing));
+        }
+    }
+
     /// Says when a lane fills up and when it has drained to half.
     fn note_room(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         let Some(link) = self.links.get_mut(broker) else { return };

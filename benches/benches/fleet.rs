@@ -15,9 +15,10 @@ const SIZES: [usize; 4] = [10, 1_000, 10_000, 100_000];
 fn hear(c: &mut Criterion) {
     let mut group = c.benchmark_group("fleet/hear");
     for size in SIZES {
-        let mut turns = jittered(size).into_iter().cycle();
+        let order = jittered(size);
+        let mut turns = order.iter().cycle();
         let mut listener = Listener::hearing(size);
-        let mut step = || listener.hear(turns.next().expect("an endless order") as usize);
+        let mut step = || listener.hear(*turns.next().expect("an endless order") as usize);
         // Into the steady state, so that the first samples are like the last.
         (0..8 * size).for_each(|_| {
             black_box(step());
@@ -30,10 +31,11 @@ fn hear(c: &mut Criterion) {
 fn parse_only(c: &mut Criterion) {
     let mut group = c.benchmark_group("fleet/parse");
     for size in SIZES {
-        let mut turns = jittered(size).into_iter().cycle();
+        let order = jittered(size);
+        let mut turns = order.iter().cycle();
         let mut datagram = Datagram::default();
         let mut step = || {
-            let broker = turns.next().expect("an endless order") as usize;
+            let broker = *turns.next().expect("an endless order") as usize;
             parse(black_box(datagram.of(broker))).is_ok()
         };
         group.bench_function(BenchmarkId::from_parameter(size), |b| b.iter(&mut step));

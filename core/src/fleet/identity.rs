@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::member::{Place, State};
-use super::{Fleet, rearm, tell};
+use super::{Fleet, disarm, rearm, tell};
 use crate::announce::Guid;
 use crate::config::Endpoint;
 use crate::effect::{Cx, Effect};
@@ -90,11 +90,11 @@ impl Fleet {
     fn merge(&mut self, earlier: BrokerId, later: BrokerId, cx: &mut Cx<'_>) {
         let Some(member) = self.members.get_mut(later) else { return };
         member.state = State::Merged;
-        cx.timers.disarm(member.timer);
+        disarm(member, cx);
         let last_up = member.last_up;
         let address = member.place.address.clone();
         let departed = Place::new(address.clone(), false);
-        let mut places = core::mem::take(&mut member.alternatives);
+        let mut places = core::mem::take(&mut member.rest.alternatives);
         places.push(core::mem::replace(&mut member.place, departed));
         if let Some(run) = member.rest.run.take() {
             self.index.remove_run(&run, later);
@@ -114,7 +114,7 @@ impl Fleet {
         }
         let Some(member) = self.members.get_mut(earlier) else { return };
         member.last_up = member.last_up.max(last_up);
-        member.alternatives.append(&mut places);
+        member.rest.alternatives.append(&mut places);
         let was_leaving = member.state == State::Leaving;
         for guid in guids {
             self.index.find_first(guid, &self.members);
@@ -124,7 +124,7 @@ impl Fleet {
             self.rejoin(earlier, cx);
         }
         let Some(member) = self.members.get(earlier) else { return };
-        let answered = member.alternatives.iter().position(|place| place.address == address);
+        let answered = member.rest.alternatives.iter().position(|place| place.address == address);
         if let Some(answered) = answered.filter(|_| !member.ready) {
             // The other address has just answered, so there is nothing to wait for.
             self.switch(earlier, answered, cx);
@@ -136,10 +136,10 @@ impl Fleet {
     fn drop_surplus_alternatives(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         loop {
             let Some(member) = self.members.get_mut(broker) else { return };
-            let surplus = member.alternatives.len() > cx.config.limits.alternatives as usize;
-            let dynamic = member.alternatives.iter().enumerate().filter(|(_, place)| !place.configured);
+            let surplus = member.rest.alternatives.len() > cx.config.limits.alternatives as usize;
+            let dynamic = member.rest.alternatives.iter().enumerate().filter(|(_, place)| !place.configured);
             let Some((index, _)) = dynamic.min_by_key(|(_, place)| place.end()).filter(|_| surplus) else { return };
-            let place = member.alternatives.swap_remove(index);
+            let place = member.rest.alternatives.swap_remove(index);
             self.index.remove_address((&place.address).into(), broker);
             for heard in &place.guids {
                 self.index.remove_guid(heard.guid, broker, &self.members);
@@ -154,8 +154,8 @@ impl Fleet {
             let Some(member) = self.members.get_mut(broker) else { return };
             let Some(run) = &member.place.run else { return };
             let is_other = |place: &Place| place.run.as_ref().is_some_and(|other| other != run);
-            let Some(index) = member.alternatives.iter().position(is_other).filter(|_| has_room) else { return };
-            let place = member.alternatives.swap_remove(index);
+            let Some(index) = member.rest.alternatives.iter().position(is_other).filter(|_| has_room) else { return };
+            let place = member.rest.alternatives.swap_remove(index);
             rearm(member, cx);
             self.index.remove_address((&place.address).into(), broker);
             for heard in &place.guids {

@@ -19,7 +19,9 @@ use crate::timers::TimerSlot;
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Member {
-    pub(super) timer: TimerSlot,
+    /// When its timer is due, which may be too early: an announcement prolongs a member without a word to the timer,
+    /// which looks again when it is due. `NEVER` while the timer is not armed.
+    pub(super) armed: Mono,
     /// The last accepted announcement, of whichever address.
     pub(super) last_up: Mono,
     pub(super) announcements: u64,
@@ -27,14 +29,15 @@ pub(crate) struct Member {
     pub(super) ready: bool,
     /// The address in use.
     pub(super) place: Place,
-    /// Other addresses of the same broker, in no order.
-    pub(super) alternatives: Vec<Place>,
+    pub(super) timer: TimerSlot,
     pub(super) rest: Box<Rest>,
 }
 
 /// What changes with a member's state, and not with each announcement.
 #[derive(Debug)]
 pub(super) struct Rest {
+    /// Other addresses of the same broker, in no order.
+    pub(super) alternatives: Vec<Place>,
     /// The newest GUID of the address in use; stays for the events after that GUID is gone.
     pub(super) shown: Option<Guid>,
     /// Orders members by when they joined, also within one tick of the clock.
@@ -173,18 +176,20 @@ impl Member {
     }
 
     pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
-        core::iter::once(&self.place).chain(&self.alternatives)
+        core::iter::once(&self.place).chain(&self.rest.alternatives)
     }
 
     pub(super) fn is_at(&self, address: AddressKey<'_>) -> bool {
-        self.places().any(|place| AddressKey::from(&place.address) == address)
+        // The address in use first and alone: the others are a cache line further.
+        let is_it = |place: &Place| AddressKey::from(&place.address) == address;
+        is_it(&self.place) || self.rest.alternatives.iter().any(is_it)
     }
 
     pub(super) fn place_mut(&mut self, address: AddressKey<'_>) -> Option<&mut Place> {
         if AddressKey::from(&self.place.address) == address {
             return Some(&mut self.place);
         }
-        self.alternatives.iter_mut().find(|place| AddressKey::from(&place.address) == address)
+        self.rest.alternatives.iter_mut().find(|place| AddressKey::from(&place.address) == address)
     }
 
     /// The announcement in which it first heard a GUID that it still hears.
@@ -201,22 +206,18 @@ impl Member {
 
     /// When it must be looked at again.
     pub(super) fn due(&self, alternative_after: Duration) -> Option<Mono> {
-        // Nearly every announcement is of a member with one GUID and one address.
-        if let ([heard], true) = (&*self.place.guids, self.alternatives.is_empty()) {
-            return Some(heard.deadline);
-        }
         let lapse = self.places().flat_map(|place| &place.guids).map(|heard| heard.deadline).min();
         let switch = self.may_switch().then(|| self.rest.unready_since + alternative_after);
         lapse.into_iter().chain(switch).min()
     }
 
     fn may_switch(&self) -> bool {
-        self.state == State::Present && !self.ready && !self.alternatives.is_empty()
+        self.state == State::Present && !self.ready && !self.rest.alternatives.is_empty()
     }
 
     /// Takes out the GUIDs that have lapsed, and the alternatives that lapsed with their last.
     pub(super) fn lapse(&mut self, now: Mono, gone: &mut Gone) {
-        for place in core::iter::once(&mut self.place).chain(&mut self.alternatives) {
+        for place in core::iter::once(&mut self.place).chain(&mut self.rest.alternatives) {
             place.guids.retain(|heard| {
                 let keep = heard.deadline > now;
                 if !keep {
@@ -230,7 +231,8 @@ impl Member {
     }
 
     pub(super) fn drop_dead_alternatives(&mut self, gone: &mut Gone) {
-        gone.addresses.extend(self.alternatives.extract_if(.., |place| !place.is_alive()).map(|place| place.address));
+        gone.addresses
+            .extend(self.rest.alternatives.extract_if(.., |place| !place.is_alive()).map(|place| place.address));
     }
 
     /// The newest GUID of the address in use is the one to show; the last one stays when there is none.
@@ -242,7 +244,7 @@ impl Member {
         if self.state != State::Present {
             return Step::Stay;
         }
-        let numbered = self.alternatives.iter().enumerate();
+        let numbered = self.rest.alternatives.iter().enumerate();
         if !self.place.is_alive() {
             // The address that was announced latest is the likeliest to answer.
             let latest = numbered.max_by_key(|(_, place)| place.last_heard());

@@ -19,6 +19,7 @@ use crate::effect::{Cx, Effect, Timer};
 use crate::id::{BrokerId, Slab};
 use crate::output::{BrokerChange, BrokerEvent, Event, NotAdmitted, Unready};
 use crate::rng::Seed;
+use crate::time::Mono;
 
 use admission::{Reports, Sources};
 use index::{AddressKey, HashKey, Index};
@@ -85,7 +86,7 @@ impl Fleet {
         }
     }
 
-    /// This is what every broker sends every second: one look-up, one comparison, one store, one timer.
+    /// This is what every broker sends every second: one look-up, one comparison, one store.
     fn on_up(
         &mut self,
         from: SocketAddr,
@@ -108,7 +109,11 @@ impl Fleet {
         known.last = heard.last;
         member.announcements += 1;
         member.last_up = cx.now.mono;
-        rearm(member, cx);
+        // A later deadline is for the timer to find out: moving it every second costs more memory accesses than all of
+        // the above, and looking in vain happens once in a member's patience.
+        if deadline < member.armed {
+            rearm(member, cx);
+        }
         Ok(())
     }
 
@@ -122,7 +127,7 @@ impl Fleet {
         let limits = &cx.config.limits;
         let owner = self.index.by_guid(heard.guid);
         let room = match owner.and_then(|owner| self.members.get(owner)) {
-            Some(member) => member.alternatives.len() < limits.alternatives as usize,
+            Some(member) => member.rest.alternatives.len() < limits.alternatives as usize,
             None => self.members.len() < limits.brokers as usize,
         };
         if !room {
@@ -145,7 +150,7 @@ impl Fleet {
         for heard in &place.guids {
             self.index.add_guid(heard.guid, broker);
         }
-        member.alternatives.push(place);
+        member.rest.alternatives.push(place);
         member.announcements += 1;
         member.last_up = cx.now.mono;
         rearm(member, cx);
@@ -180,7 +185,7 @@ impl Fleet {
         if is_back {
             self.rejoin(broker, cx);
         }
-        let Some(member) = self.members.get(broker) else { return Ok(()) };
+        let Some(member) = self.members.get_mut(broker) else { return Ok(()) };
         if in_use && member.ready && is_new {
             cx.effect(Effect::AskIdentity(broker));
         } else if in_use && !member.ready {
@@ -278,6 +283,7 @@ impl Fleet {
         self.turn += 1;
         let now = cx.now.mono;
         let rest = Rest {
+            alternatives: Vec::new(),
             shown: place.newest(),
             born: self.turn,
             joined: now,
@@ -288,16 +294,16 @@ impl Fleet {
         };
         let announcements = u64::from(!place.configured);
         let broker = self.members.insert_with(|broker| Member {
-            timer: cx.timers.register(Timer::Liveness(broker)),
+            armed: Mono::NEVER,
             last_up: now,
             announcements,
             state: State::Present,
             ready: false,
             place,
-            alternatives: Vec::new(),
+            timer: cx.timers.register(Timer::Liveness(broker)),
             rest: Box::new(rest),
         });
-        let Some(member) = self.members.get(broker) else { unreachable!("it was just inserted") };
+        let Some(member) = self.members.get_mut(broker) else { unreachable!("it was just inserted") };
         self.index.add_address((&member.place.address).into(), broker);
         for heard in &member.place.guids {
             self.index.add_guid(heard.guid, broker);
@@ -329,11 +335,11 @@ impl Fleet {
     fn depart(&mut self, broker: BrokerId, change: BrokerChange, cx: &mut Cx<'_>) {
         let Some(member) = self.members.get_mut(broker) else { return };
         member.state = State::Leaving;
-        let alternatives = core::mem::take(&mut member.alternatives);
+        let alternatives = core::mem::take(&mut member.rest.alternatives);
         let guids = member.place.guids.drain(..).chain(alternatives.iter().flat_map(|place| place.guids.clone()));
         let mut gone = Gone { guids: guids.map(|heard| heard.guid).collect(), ..Gone::default() };
         gone.addresses.extend(alternatives.into_iter().map(|place| place.address));
-        cx.timers.disarm(member.timer);
+        disarm(member, cx);
         tell(broker, member, change, cx);
         cx.effect(Effect::Left(broker));
         self.unindex(broker, &gone);
@@ -350,7 +356,7 @@ impl Fleet {
                 return self.depart(broker, BrokerChange::Expired { silent_ms }, cx);
             }
         }
-        if let Some(member) = self.members.get(broker) {
+        if let Some(member) = self.members.get_mut(broker) {
             rearm(member, cx);
         }
     }
@@ -359,13 +365,13 @@ impl Fleet {
     fn switch(&mut self, broker: BrokerId, alternative: usize, cx: &mut Cx<'_>) {
         let Some(member) = self.members.get_mut(broker) else { return };
         self.turn += 1;
-        let place = member.alternatives.swap_remove(alternative);
+        let place = member.rest.alternatives.swap_remove(alternative);
         let old = core::mem::replace(&mut member.place, place);
         member.place.tried = self.turn;
         member.rest.unready_since = cx.now.mono;
         member.show();
         if old.is_alive() {
-            member.alternatives.push(old);
+            member.rest.alternatives.push(old);
         } else {
             self.index.remove_address((&old.address).into(), broker);
         }
@@ -391,11 +397,15 @@ fn silence(interval: Interval, config: &Config) -> Duration {
     interval.saturating_add(config.timing.grace).saturating_add(Duration::from_millis(1))
 }
 
-fn rearm(member: &Member, cx: &mut Cx<'_>) {
-    match member.due(cx.config.timing.alternative_after) {
-        Some(due) => cx.timers.arm(member.timer, due),
-        None => cx.timers.disarm(member.timer),
-    };
+fn rearm(member: &mut Member, cx: &mut Cx<'_>) {
+    let Some(due) = member.due(cx.config.timing.alternative_after) else { return disarm(member, cx) };
+    member.armed = due;
+    cx.timers.arm(member.timer, due);
+}
+
+fn disarm(member: &mut Member, cx: &mut Cx<'_>) {
+    member.armed = Mono::NEVER;
+    cx.timers.disarm(member.timer);
 }
 
 fn tell(broker: BrokerId, member: &Member, change: BrokerChange, cx: &mut Cx<'_>) {

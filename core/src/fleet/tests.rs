@@ -182,7 +182,7 @@ fn address_text(address: &str) -> &str {
 
 fn member_text(member: &Member) -> String {
     let mut text = format!("{}{}", address_text(&member.address().to_string()), guid_text(member.guid()));
-    for alternative in &member.alternatives {
+    for alternative in &member.rest.alternatives {
         text += &format!(" (alternative {})", alternative.address);
     }
     text

@@ -66,7 +66,8 @@ impl World {
             let at = Self::address_number(member.address());
             let guid = (1..=3).find(|n| member.guid() == Some(guid_of(*n))).expect("one of the three");
             members.insert(at, guid);
-            alternatives.extend(member.alternatives.iter().map(|place| (Self::address_number(&place.address), at)));
+            alternatives
+                .extend(member.rest.alternatives.iter().map(|place| (Self::address_number(&place.address), at)));
         }
         (members, alternatives)
     }
@@ -152,7 +153,7 @@ fn disturb(world: &mut World, chance: u32) {
     world.fire();
 }
 
-/// Every index says what the members say, and every timer is armed for the moment that its member needs.
+/// Every index says what the members say, and every timer is armed for no later than its member needs.
 pub(super) fn check(world: &World) {
     let fleet = &world.fleet;
     let (mut addresses, mut runs) = (0, 0);
@@ -160,7 +161,7 @@ pub(super) fn check(world: &World) {
     for (broker, member) in fleet.iter() {
         assert!(!(member.is_leaving() && member.is_static()), "a configured broker is leaving");
         assert_eq!(member.place.is_alive(), !member.is_leaving());
-        assert!(member.alternatives.iter().all(Place::is_alive));
+        assert!(member.rest.alternatives.iter().all(Place::is_alive));
         for place in member.places() {
             addresses += 1;
             assert_eq!(fleet.index.by_address((&place.address).into(), &fleet.members), Some(broker));
@@ -176,7 +177,9 @@ pub(super) fn check(world: &World) {
             runs += 1;
             assert_eq!(fleet.index.by_run(run, &fleet.members), Some(broker));
         }
-        assert_eq!(world.timers.deadline(member.timer), member.due(world.config.timing.alternative_after));
+        let (armed, due) = (world.timers.deadline(member.timer), member.due(world.config.timing.alternative_after));
+        assert_eq!((armed.is_some(), armed.unwrap_or(Mono::NEVER)), (due.is_some(), member.armed));
+        assert!(armed <= due, "{armed:?} is after {due:?}");
         assert!(world.timers.deadline(member.timer).is_none_or(|due| due > world.now));
     }
     for (guid, (_, first, places)) in &guids {

@@ -10,6 +10,7 @@
 mod claim;
 mod credit;
 mod reader;
+mod register;
 mod settle;
 mod stop;
 mod trim;

@@ -1,4 +1,4 @@
-//! One subscription's work on one broker: registration, its own connection, reading, and what is in flight there.
+//! One subscription's work on one broker: its own connection, reading, recovery, and what is in flight there.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -8,25 +8,14 @@ use super::claim::Job;
 use super::credit::{Appetite, Watch};
 use super::settle::{Batch, Settling};
 use super::{Answer, Consumer, Contact, Held, Task};
-use crate::command::{Arg, By, Command, Eval};
+use crate::command::Command;
 use crate::config::Endpoint;
 use crate::effect::{Client, Cx, Effect};
 use crate::id::{BrokerId, DeliveryId, Slab};
 use crate::key::{self, Key};
-use crate::op::Start;
-use crate::output::{Event, Warning};
 use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
-use crate::script::Script;
-use crate::topic::producer::ENSURE_STREAMS;
 
-/// How long a reader rests after a refusal that will not pass by itself.
-const REST: core::time::Duration = core::time::Duration::from_secs(5);
-/// How long a key of another type is left alone.
-const RECHECK: core::time::Duration = core::time::Duration::from_secs(60);
-/// How long it rests after one that may.
-const PAUSE: core::time::Duration = core::time::Duration::from_secs(1);
-
-const NOTHING_SEEN: StreamId = StreamId { ms: 0, seq: 0 };
+pub(super) const NOTHING_SEEN: StreamId = StreamId { ms: 0, seq: 0 };
 
 /// One subscription on one broker, or rather on one data set: it outlives the connection, and the broker's address.
 #[derive(Debug)]
@@ -36,19 +25,19 @@ pub(super) struct Reader {
     pub(super) store: Arc<str>,
     run_id: Arc<str>,
     pub(super) at: Endpoint,
-    clock_offset_ms: i64,
+    pub(super) clock_offset_ms: i64,
     /// The command lane is up.
     pub(super) ready: bool,
     /// The reader's own connection is up.
     pub(super) lane: bool,
     pub(super) stage: Stage,
     /// Registrations under way, and whether another is needed after them.
-    ensuring: u32,
-    again: bool,
-    checking: usize,
+    pub(super) ensuring: u32,
+    pub(super) again: bool,
+    pub(super) checking: usize,
     pub(super) keys: Vec<Key>,
     /// The highest entry seen of each stream.
-    seen: Vec<StreamId>,
+    pub(super) seen: Vec<StreamId>,
     pub(super) read: Option<Outstanding>,
     pub(super) appetite: Appetite,
     pub(super) watch: Watch,
@@ -254,7 +243,7 @@ impl Reader {
     }
 
     /// Makes room for this many partitions. Whether that was news.
-    fn grow(&mut self, topic: &str, partitions: usize) -> bool {
+    pub(super) fn grow(&mut self, topic: &str, partitions: usize) -> bool {
         let want = partitions.min(super::super::MAX_PARTITIONS as usize);
         let news = want > self.keys.len();
         for i in self.keys.len()..want {
@@ -409,116 +398,6 @@ impl Consumer {
         }
     }
 
-    /// Registers the topic and the group, and creates what is missing.
-    pub(super) fn ensure(&mut self, at: u32, cx: &mut Cx<'_>) {
-        let topic = self.spec.topic.clone();
-        let group = self.spec.group.clone();
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if !reader.ready || self.stop.is_some() {
-            return;
-        }
-        reader.stage = Stage::ExpectEnsure;
-        reader.grow(topic.name(), topic.partitions().len());
-        let keys: Vec<Key> = reader.readable().map(|(key, _)| key.clone()).collect();
-        reader.ensuring = u32::try_from(keys.chunks(ENSURE_STREAMS).count()).unwrap_or(u32::MAX);
-        let start = match self.spec.start {
-            Start::Oldest => "1 live 0".into(),
-            Start::Now => {
-                // In this broker's clock, with a margin where it was met later: a producer may have met it first.
-                let ms = i64::try_from(self.since.0 / 1_000).unwrap_or(0).saturating_add(reader.clock_offset_ms);
-                let margin = if cx.now.mono == self.since { 0 } else { 1_000 };
-                alloc::format!("1 live {}-0", (ms - margin).max(0)).into()
-            }
-        };
-        let count = u32::try_from(reader.keys.len()).unwrap_or(u32::MAX);
-        let entry = Arg::Text(start);
-        for chunk in keys.chunks(ENSURE_STREAMS) {
-            let name = topic.name();
-            let names = [key::meta(name), key::groups(name)].into_iter().chain(chunk.iter().cloned()).collect();
-            let args = alloc::vec![count.into(), "0".into(), Arg::Text(group.clone()), entry.clone()];
-            let eval = Eval { script: Script::Ensure, keys: names, args };
-            self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Ensure, cx);
-        }
-    }
-
-    pub(super) fn on_ensured(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
-        if let Reply::Error(error) = reply {
-            return match error.class() {
-                ErrorClass::WrongType => self.check_types(at, cx),
-                _ => self.rest(at, "registering a group (EVAL)", error, cx),
-            };
-        }
-        let have = reply.view().items().and_then(|mut items| items.next()).and_then(|have| have.as_int());
-        let have = have.and_then(|have| usize::try_from(have).ok()).unwrap_or(1);
-        let topic = self.spec.topic.clone();
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        reader.ensuring = reader.ensuring.saturating_sub(1);
-        let ours = topic.partitions().len();
-        if have < ours && reader.ensuring == 0 {
-            // The producers know fewer partitions: this process would read streams that nobody writes.
-            let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-            let warning = Warning::Partitions {
-                topic: topic.name().into(),
-                broker: reader.at.clone(),
-                ours: count(ours),
-                theirs: count(have),
-            };
-            cx.event(Event::Warning(warning.into()));
-        }
-        // A broker that knows more partitions than were just registered: register those too.
-        reader.again |= reader.grow(topic.name(), have);
-        if reader.ensuring > 0 || reader.stage != Stage::ExpectEnsure {
-            return;
-        }
-        if core::mem::take(&mut reader.again) {
-            return self.ensure(at, cx);
-        }
-        reader.stage = Stage::Live;
-        reader.appetite = Appetite::Hungry;
-        reader.watch = Watch::default();
-        self.survey_one(at, cx);
-    }
-
-    /// A key has another type, and the command that met it does not say which: asks each.
-    fn check_types(&mut self, at: u32, cx: &mut Cx<'_>) {
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if reader.checking > 0 {
-            return;
-        }
-        reader.stage = Stage::ExpectTypes;
-        reader.checking = reader.keys.len();
-        for (key, stream) in reader.keys.clone().into_iter().zip(0u16..) {
-            let words = ["TYPE", key.as_str()].map(|word| bytes::Bytes::copy_from_slice(word.as_bytes()));
-            self.command(at, Command::Raw(words.into()), Answer::Type(stream), cx);
-        }
-    }
-
-    pub(super) fn on_type(&mut self, at: u32, stream: u16, reply: &Reply, cx: &mut Cx<'_>) {
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let bad = !matches!(reply.view().as_str(), Some("stream" | "none"));
-        let was = reader.bad.get_mut(stream as usize).map(|was| core::mem::replace(was, bad));
-        if bad && was == Some(false) {
-            let key = reader.key(stream).map_or("a key", Key::as_str);
-            let error = alloc::format!("{key} is not a stream; it is left out. Delete or rename it");
-            let warning = Warning::Refused { broker: reader.at.clone(), what: "reading (XREADGROUP)", error };
-            cx.event(Event::Warning(warning.into()));
-        }
-        reader.checking = reader.checking.saturating_sub(1);
-        if reader.checking > 0 || reader.stage != Stage::ExpectTypes {
-            return;
-        }
-        let none_is_good = reader.readable().next().is_none();
-        if none_is_good {
-            reader.stage = Stage::Resting;
-        }
-        if reader.bad.contains(&true) {
-            self.plan(cx.now.mono + RECHECK, Task::Recheck(at), cx);
-        }
-        if !none_is_good {
-            self.ensure(at, cx);
-        }
-    }
-
     /// The answer to a read of new entries.
     pub(super) fn on_read(&mut self, at: u32, reply: &Reply, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         let Some(outstanding) = self.take_read(at) else { return };
@@ -554,51 +433,6 @@ impl Consumer {
             ErrorClass::WrongType => self.check_types(at, cx),
             _ => self.rest(at, "reading (XREADGROUP)", error, cx),
         }
-    }
-
-    /// The group is gone, on one stream at least.
-    pub(super) fn rejoin(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
-        if self.readers.get(at as usize).is_some_and(|reader| reader.stage == Stage::Live) {
-            self.register(at, hand, cx);
-        }
-    }
-
-    /// Registers. Where a stream is still the one that was read and its group is gone, the group goes on where it was; a
-    /// new stream is read from its start.
-    fn register(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
-        let Some(reader) = self.readers.get(at as usize) else { return };
-        let read = reader.keys.iter().zip(&reader.seen).zip(0u16..).filter(|((_, seen), _)| **seen > NOTHING_SEEN);
-        for ((key, seen), stream) in read {
-            let unsettled = hand
-                .iter()
-                .filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream)
-                .map(|(_, held)| before(held.entry))
-                .min();
-            let group = Arg::Text(self.spec.group.clone());
-            let args = alloc::vec![group, (*seen).into(), unsettled.unwrap_or(*seen).into()];
-            let eval = Eval { script: Script::Rejoin, keys: alloc::vec![key.clone()], args };
-            self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Rejoin, cx);
-        }
-        self.ensure(at, cx);
-    }
-
-    /// A refusal: say so, and try again from the registration after a while.
-    pub(super) fn rest(&mut self, at: u32, what: &'static str, error: &ErrorReply, cx: &mut Cx<'_>) {
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        reader.stage = Stage::Resting;
-        let passing = matches!(
-            error.class(),
-            ErrorClass::Loading
-                | ErrorClass::Busy
-                | ErrorClass::Misconf
-                | ErrorClass::NoReplicas
-                | ErrorClass::MasterDown
-        );
-        if !passing {
-            let warning = Warning::Refused { broker: reader.at.clone(), what, error: error.text().into() };
-            cx.event(Event::Warning(warning.into()));
-        }
-        self.plan(cx.now.mono + if passing { PAUSE } else { REST }, Task::Resume(at), cx);
     }
 
     /// A command of this reader has no answer.
@@ -675,13 +509,5 @@ impl Consumer {
                 }
             }
         }
-    }
-}
-
-/// The id directly below: a group that starts there delivers the entry itself.
-fn before(id: StreamId) -> StreamId {
-    match id.seq.checked_sub(1) {
-        Some(seq) => StreamId { ms: id.ms, seq },
-        None => StreamId { ms: id.ms.saturating_sub(1), seq: u64::MAX },
     }
 }

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
-use crate::announce::{Address, Announcement, Guid, Host, Interval, Status};
+use crate::announce::{Address, Announcement, EncodeError, Guid, Host, Interval, Status};
 use crate::command::Command;
 use crate::config::{Announce, Endpoint};
 use crate::effect::{Cx, Effect, Route, Timer};
@@ -85,10 +85,7 @@ impl Announcer {
         }
         self.misses = 0;
         self.up = true;
-        let status = Status::Up {
-            interval: Interval::from_millis(u64::try_from(self.what.interval.as_millis()).unwrap_or(u64::MAX)),
-            transport: self.what.transport,
-        };
+        let status = up(&self.what);
         self.say(status, 1, cx);
     }
 
@@ -133,17 +130,8 @@ impl Announcer {
 
     fn say(&self, status: Status, times: usize, cx: &mut Cx<'_>) {
         let Some(guid) = self.guid else { return };
-        let (host, port) = match &self.what.advertise {
-            Endpoint::Ip(core::net::SocketAddr::V4(at)) => (Host::V4(*at.ip()), at.port()),
-            Endpoint::Ip(core::net::SocketAddr::V6(at)) => (Host::V6(*at.ip()), at.port()),
-            Endpoint::Name(name, port) => (Host::Name(name), *port),
-        };
-        let Ok(port) = port.try_into() else { return };
-        let announcement = Announcement { name: &self.what.name, guid, address: Address { host, port }, status };
-        let mut text = Vec::new();
-        if announcement.encode(&mut text).is_err() {
-            return;
-        }
+        // It was checked with the configuration: what cannot be said was refused there.
+        let Ok(text) = datagram(&self.what, guid, status) else { return };
         let payload = Bytes::from(text);
         for _ in 0..times {
             for to in &self.what.to {
@@ -151,6 +139,31 @@ impl Announcer {
             }
         }
     }
+}
+
+/// Whether this can be announced at all.
+pub(crate) fn check(what: &Announce) -> Result<(), EncodeError> {
+    let guid = Guid::from_bytes([0; 16]);
+    datagram(what, guid, up(what))?;
+    datagram(what, guid, Status::Down)?;
+    Ok(())
+}
+
+fn up(what: &Announce) -> Status {
+    let interval_ms = u64::try_from(what.interval.as_millis()).unwrap_or(u64::MAX);
+    Status::Up { interval: Interval::from_millis(interval_ms), transport: what.transport }
+}
+
+fn datagram(what: &Announce, guid: Guid, status: Status) -> Result<Vec<u8>, EncodeError> {
+    let (host, port) = match &what.advertise {
+        Endpoint::Ip(core::net::SocketAddr::V4(at)) => (Host::V4(*at.ip()), at.port()),
+        Endpoint::Ip(core::net::SocketAddr::V6(at)) => (Host::V6(*at.ip()), at.port()),
+        Endpoint::Name(name, port) => (Host::Name(name), *port),
+    };
+    let port = port.try_into().map_err(|_| EncodeError::BadHost)?;
+    let mut text = Vec::new();
+    Announcement { name: &what.name, guid, address: Address { host, port }, status }.encode(&mut text)?;
+    Ok(text)
 }
 
 /// The first 128 bits of the run id, marked as a UUID of the application's own making (version 8, RFC 9562 §5.8).

@@ -8,6 +8,8 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::str::FromStr;
 use core::time::Duration;
 
+use crate::announce::EncodeError;
+
 /// Where a server listens: an IP literal, or a host name that the adapter resolves at every dial.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Endpoint {
@@ -220,6 +222,17 @@ impl Config {
             if announce.interval < Duration::from_millis(1) || announce.interval > Duration::from_secs(60) {
                 return Err(ConfigError::new("announce.interval", "", "must lie between 1 ms and 60 s"));
             }
+            crate::announcer::check(announce).map_err(|why| match why {
+                EncodeError::EmptyName => ConfigError::new("announce.name", &announce.name, "must not be empty"),
+                EncodeError::TabInName => ConfigError::new("announce.name", &announce.name, "must not hold a TAB"),
+                EncodeError::TooLong { .. } => {
+                    ConfigError::new("announce.name", &announce.name, "name and address do not fit into 255 bytes")
+                }
+                EncodeError::BadHost => {
+                    let advertise = announce.advertise.to_string();
+                    ConfigError::new("announce.advertise", &advertise, "not an address that listeners accept")
+                }
+            })?;
         }
         self.timing.validate()?;
         self.limits.validate()
@@ -439,6 +452,22 @@ mod tests {
         assert_eq!(Config::discover().validate(), Ok(()));
         let config = Config { service: Some("a:b".to_string()), ..Config::discover() };
         assert_eq!(config.validate().unwrap_err().field, "service");
+        let announce = |name: &str, advertise: &str| Announce {
+            name: name.to_string(),
+            advertise: advertise.parse().unwrap(),
+            interval: Duration::from_secs(1),
+            to: Vec::new(),
+            transport: crate::announce::Transport::Plain,
+        };
+        let refused = |announce| {
+            let config = Config { announce: Some(announce), ..Config::brokers(["10.0.0.5:6379"]).unwrap() };
+            config.validate().err().map(|why| why.field)
+        };
+        assert_eq!(refused(announce("imq-broker", "10.0.0.5:6379")), None);
+        assert_eq!(refused(announce("", "10.0.0.5:6379")), Some("announce.name"));
+        assert_eq!(refused(announce("a\tb", "10.0.0.5:6379")), Some("announce.name"));
+        assert_eq!(refused(announce(&"n".repeat(250), "10.0.0.5:6379")), Some("announce.name"));
+        assert_eq!(refused(announce("imq-broker", "a..b:6379")), Some("announce.advertise"));
         let mut config = Config::discover();
         config.timing.backoff_cap = Duration::ZERO;
         assert_eq!(config.validate().unwrap_err().field, "timing.backoff_cap");

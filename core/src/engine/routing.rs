@@ -62,8 +62,13 @@ impl Engine {
             Effect::Unready(broker, why) => self.on_unready(broker, why),
             Effect::Room(broker, room) => self.placement.on_room(broker, room),
             Effect::Memory(broker, full) => {
+                let news = self.placement.is_memory_full(broker) != full;
                 let (placement, mut cx) = self.lend_placement();
                 placement.on_memory(broker, full, &mut cx);
+                if news {
+                    let (fleet, mut cx) = self.lend_fleet();
+                    fleet.on_memory(broker, full, &mut cx);
+                }
             }
             Effect::ReaderReady { sub, broker } => {
                 self.consumers.on_reader_ready(sub, broker);

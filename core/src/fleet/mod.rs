@@ -17,7 +17,7 @@ use crate::announce::{self, Announcement, Interval, Status};
 use crate::config::{Config, Endpoint};
 use crate::effect::{Cx, Effect, Timer};
 use crate::id::{BrokerId, Slab};
-use crate::output::{BrokerChange, BrokerEvent, Event, NotAdmitted, Unready};
+use crate::output::{BrokerChange, BrokerEvent, Event, NotAdmitted, Unready, UnreadyReason};
 use crate::rng::Seed;
 use crate::time::Mono;
 
@@ -243,6 +243,14 @@ impl Fleet {
         if changed && member.state != State::Merged {
             tell(broker, member, BrokerChange::Unready(why), cx);
         }
+    }
+
+    /// A ready member's memory is full, or no longer. It stays ready for everything but sends.
+    pub(crate) fn on_memory(&mut self, broker: BrokerId, full: bool, cx: &mut Cx<'_>) {
+        let Some(member) = self.members.get(broker).filter(|member| member.ready) else { return };
+        let detail = "its memory is full: no sends there, reads go on".into();
+        let oom = BrokerChange::Unready(Unready { reason: UnreadyReason::Oom, detail });
+        tell(broker, member, if full { oom } else { BrokerChange::Ready }, cx);
     }
 
     /// A departed member is done with: [`Effect::Forget`] is carried out.

@@ -60,12 +60,11 @@ async fn full_memory_makes_sends_wait_and_room_lets_them_go_on() {
     });
 
     // Consuming needs no memory. What has been handled makes room.
-    let (mut handled, mut last) = (BTreeSet::new(), first.entry());
+    let mut handled = BTreeSet::new();
     let half = stored.len() / 2;
     let mut job = first;
     loop {
         assert!(handled.insert(number(job.body())), "{job:?} came twice");
-        last = last.max(job.entry());
         assert_eq!(within(job.done()).await, Ok(Settled::Ok));
         if handled.len() == half {
             break;
@@ -73,13 +72,11 @@ async fn full_memory_makes_sends_wait_and_room_lets_them_go_on() {
         job = within(jobs.next()).await.unwrap();
     }
     assert!(!waiting.is_finished(), "there is no room yet");
-    let trimmed = server.count(&["XTRIM", &stream("full", 0), "MINID", &last.to_string()]);
-    let room = Instant::now();
-    within(waiting).await.unwrap().unwrap();
-    let took = room.elapsed();
-    println!("{trimmed} handled ones removed: the one that waited was stored {took:?} later");
+    let half_done = Instant::now();
+    // What is done with is removed by the consumer itself, within fifteen seconds.
+    tokio::time::timeout(Duration::from_secs(18), waiting).await.expect("no room was made").unwrap().unwrap();
+    println!("half of it handled: the one that waited was stored {:?} later", half_done.elapsed());
     stored.push(next);
-    assert!(took <= Duration::from_secs(1), "{took:?}");
 
     while handled.len() < stored.len() {
         let job = within(jobs.next()).await.unwrap();
@@ -87,10 +84,7 @@ async fn full_memory_makes_sends_wait_and_room_lets_them_go_on() {
         assert_eq!(within(job.done()).await, Ok(Settled::Ok));
     }
     assert_eq!(handled, stored.iter().copied().collect());
-    // Nothing is stored that nobody was told of.
-    let length = server.count(&["XLEN", &stream("full", 0)]);
-    println!("{} sent, {} refused, {} handled, {length} of them still there", next + 1, refused.len(), handled.len());
-    assert_eq!(length + trimmed, stored.len() as u64);
+    println!("{} sent, {} refused, {} handled", next + 1, refused.len(), handled.len());
     assert_eq!(next + 1 - refused.len(), handled.len());
 }
 

@@ -17,6 +17,8 @@ use flota_core::topic::TopicSpec;
 /// Below the limit of unanswered commands on a connection.
 const MOST: usize = 10_000;
 const ENTRIES: usize = 100;
+/// Sends that a turn takes in, or answers that it reads.
+const BURST: usize = 50;
 const STORED: &[u8] = b"$15\r\n1700000000000-0\r\n";
 
 fn main() {
@@ -55,31 +57,34 @@ fn hear(times: usize) {
 /// From the submit to the bytes of an `XADD`.
 fn submit(times: usize) {
     let (mut world, _, mut out) = filled();
-    out.clear();
-    (0..times).for_each(|_| {
-        black_box(submit_one(&mut world, &mut out));
+    (0..times / BURST).for_each(|_| {
+        black_box(submit_burst(&mut world, &mut out));
     });
     std::mem::forget(world);
 }
 
-fn submit_one(world: &mut World, out: &mut Vec<u8>) -> ConnId {
-    world.submit();
-    let (conn, command) = world.command();
-    encode(&command, out);
-    conn
+/// A burst as one turn of a driver takes it in and writes it out.
+fn submit_burst(world: &mut World, out: &mut Vec<u8>) -> ConnId {
+    (0..BURST).for_each(|_| world.submit());
+    out.clear();
+    let mut last = None;
+    for _ in 0..BURST {
+        let (conn, command) = world.command();
+        encode(&command, out);
+        last = Some(conn);
+    }
+    last.expect("a burst of some")
 }
 
 /// A world in which every list has had its largest size before, without a send on the way.
 fn filled() -> (World, ConnId, Vec<u8>) {
     let mut world = World::new(1);
     let mut out = Vec::new();
-    let mut conn = submit_one(&mut world, &mut out);
-    for _ in 1..MOST {
-        conn = submit_one(&mut world, &mut out);
+    let mut conn = submit_burst(&mut world, &mut out);
+    for _ in 1..MOST / BURST {
+        conn = submit_burst(&mut world, &mut out);
     }
-    for _ in 0..MOST {
-        assert_eq!(world.answer(conn, Reply::bulk(b"1700000000000-0")), 1);
-    }
+    assert_eq!(world.answer_burst(conn, MOST), MOST);
     (world, conn, out)
 }
 
@@ -96,13 +101,11 @@ fn scan_stored(times: usize) {
 
 /// From a reply to the end of its send.
 fn stored(times: usize) {
-    let (mut world, _, mut out) = filled();
-    let mut conn = None;
-    (0..MOST).for_each(|_| conn = Some(submit_one(&mut world, &mut out)));
-    let conn = conn.expect("a connection");
-    (0..times).for_each(|_| {
-        assert_eq!(world.answer(conn, Reply::bulk(b"1700000000000-0")), 1);
+    let (mut world, conn, mut out) = filled();
+    (0..MOST / BURST).for_each(|_| {
+        black_box(submit_burst(&mut world, &mut out));
     });
+    (0..times / BURST).for_each(|_| assert_eq!(world.answer_burst(conn, BURST), BURST));
     std::mem::forget(world);
 }
 

@@ -97,6 +97,14 @@ impl World {
         self.events()
     }
 
+    /// Answers so many sends in one burst. How many events that gave.
+    pub fn answer_burst(&mut self, conn: ConnId, sends: usize) -> usize {
+        for _ in 0..sends {
+            self.engine.handle_reply(self.now, conn, Reply::bulk(b"1700000000000-0"));
+        }
+        self.events()
+    }
+
     /// A whole send: accepted, on the wire, answered, done.
     ///
     /// # Panics

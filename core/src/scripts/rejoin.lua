@@ -1,3 +1,4 @@
+redis.call('PERSIST', KEYS[1])
 local function key(id)
   local m, s = string.match(id, '^(%d+)%-(%d+)$')
   return string.rep('0', 20 - #m) .. m .. string.rep('0', 20 - #s) .. s

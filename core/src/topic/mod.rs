@@ -2,6 +2,7 @@
 
 pub(crate) mod consumer;
 pub(crate) mod producer;
+mod registry;
 
 use alloc::string::String;
 use alloc::sync::Arc;

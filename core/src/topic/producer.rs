@@ -15,6 +15,7 @@ use alloc::vec::Vec;
 
 use bytes::Bytes;
 
+use super::registry::Registry;
 use super::{MessageId, TopicSpec, fnv1a};
 use crate::command::{Add, By, Command, Eval, Extra};
 use crate::config::{Endpoint, Limits};
@@ -47,6 +48,7 @@ pub(crate) struct Producer {
     /// The topic of the last submit: most processes send to few topics.
     last: Option<(Arc<TopicSpec>, u32)>,
     brokers: Table<BrokerId, Contact>,
+    registry: Registry,
     ids: Rng,
     stopping: bool,
 }
@@ -114,6 +116,7 @@ impl Producer {
             by_name: BTreeMap::new(),
             last: None,
             brokers: Table::default(),
+            registry: Registry::default(),
             ids: Rng::new(seed, Purpose::MessageIds),
             stopping: false,
         }
@@ -318,7 +321,16 @@ impl Producer {
                 Warning::Refused { broker: at, what: "registering a topic (EVAL)", error: error.text().to_string() };
             return cx.event(Event::Warning(warning.into()));
         }
-        let have = reply.view().items().and_then(|mut items| items.next()).and_then(|have| have.as_int());
+        let mut parts = reply.view().items().into_iter().flatten();
+        let have = parts.next().and_then(|have| have.as_int());
+        if self.registry.learn(topic.spec.name(), parts.nth(1)) {
+            // The others may not know of these groups: their next send registers again.
+            for (_, contact) in self.brokers.iter_mut().filter(|(other, _)| *other != broker) {
+                if let Some(registration) = contact.registered.get_mut(index as usize) {
+                    registration.sent = false;
+                }
+            }
+        }
         let ours = u32::try_from(topic.keys.len()).unwrap_or(u32::MAX);
         let theirs = have.and_then(|have| u32::try_from(have).ok()).unwrap_or(ours);
         if let Some(registration) =
@@ -417,7 +429,9 @@ impl Producer {
         for chunk in topic.keys.chunks(ENSURE_STREAMS) {
             let keys = [key::meta(name), key::groups(name)].into_iter().chain(chunk.iter().cloned()).collect();
             let count = u32::try_from(topic.keys.len()).unwrap_or(u32::MAX);
-            let eval = Eval { script: Script::Ensure, keys, args: alloc::vec![count.into(), "0".into()] };
+            let mut args = alloc::vec![count.into(), "0".into()];
+            args.extend(self.registry.args(name, None));
+            let eval = Eval { script: Script::Ensure, keys, args };
             let command = Command::Eval(eval.into(), By::Sha1);
             cx.effect(Effect::Command { broker, command, route: Route::Register(index) });
         }

@@ -138,7 +138,7 @@ impl Admin {
                     continue;
                 }
                 let dropped = broker.delete(topic, &entries).await?;
-                result.dropped += dropped;
+                result.dropped = result.dropped.saturating_add(dropped);
                 result.gone += (entries.len() as u64).saturating_sub(dropped);
             }
         }

@@ -106,7 +106,9 @@ impl Consumer {
             let Some((name, pending, idle_ms)) = read_consumer(consumer) else { continue };
             let pseudo = name == FREE || name == RETRY;
             let count = u64::try_from(pending).unwrap_or(0);
-            *(if name == &*own { &mut own_pending } else { &mut elsewhere }) += count;
+            let sum = if name == &*own { &mut own_pending } else { &mut elsewhere };
+            // Saturating: these are numbers that a peer says.
+            *sum = count.saturating_add(*sum);
             reap |= pending == 0 && !pseudo && name != &*own && idle_ms >= REAP_AFTER_MS;
             if pending == 0 || name == &*own {
                 continue;
@@ -250,7 +252,7 @@ impl Consumer {
         let parts: Vec<View<'_>> = reply.view().items().into_iter().flatten().collect();
         let [cursor, got, dead, lost] = parts.as_slice() else { return };
         let count = |view: &View<'_>| u32::try_from(view.items().map_or(0, Iterator::count)).unwrap_or(u32::MAX);
-        self.report(count(dead), count(lost), cx);
+        self.report(at, count(dead), count(lost), cx);
         let mut builder = EntriesBuilder::new();
         if builder.claimed(*got).is_ok() {
             let entries = builder.finish();
@@ -276,7 +278,8 @@ impl Consumer {
         }
     }
 
-    fn report(&self, dead: u32, lost: u32, cx: &mut Cx<'_>) {
+    fn report(&mut self, at: u32, dead: u32, lost: u32, cx: &mut Cx<'_>) {
+        self.note_done(at, u64::from(dead) + u64::from(lost), cx);
         cx.stats.dead += u64::from(dead);
         cx.stats.bodies_lost += u64::from(lost);
         let (topic, group) = (self.spec.topic.name(), &*self.spec.group);

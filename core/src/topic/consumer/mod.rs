@@ -31,6 +31,7 @@ use crate::reply::{Entries, Reply, StreamId};
 use crate::rng::{Purpose, Rng, Seed};
 use crate::time::Mono;
 use crate::timers::TimerSlot;
+use crate::topic::registry::Registry;
 
 /// What a consumer asked for, so that an answer finds its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +89,7 @@ pub(crate) struct Contact {
 struct Consumer {
     id: SubId,
     spec: Sub,
+    registry: Registry,
     /// When it was made: where a group that starts now starts.
     since: Mono,
     /// Its name in the group: never reused, never shared.
@@ -408,6 +410,7 @@ impl Consumer {
         Self {
             id,
             spec,
+            registry: Registry::default(),
             since: cx.now.mono,
             name,
             readers: Vec::new(),

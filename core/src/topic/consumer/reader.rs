@@ -76,6 +76,8 @@ pub(super) struct Reader {
     pub(super) done: u64,
     pub(super) trim_planned: bool,
     pub(super) trimming: u32,
+    /// A refusal was told once.
+    pub(super) trim_refused: bool,
     pub(super) left: bool,
     pub(super) leaving: bool,
 }
@@ -149,6 +151,7 @@ impl Reader {
             done: 0,
             trim_planned: false,
             trimming: 0,
+            trim_refused: false,
             left: false,
             leaving: false,
         }

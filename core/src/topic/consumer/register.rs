@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::credit::{Appetite, Watch};
-use super::reader::{NOTHING_SEEN, Stage};
+use super::reader::{NOTHING_SEEN, Reader, Stage};
 use super::{Answer, Consumer, Held, Task};
 use crate::command::{Arg, By, Command, Eval};
 use crate::effect::Cx;
@@ -38,21 +38,24 @@ impl Consumer {
         let keys: Vec<Key> = reader.readable().map(|(key, _)| key.clone()).collect();
         reader.ensuring = u32::try_from(keys.chunks(ENSURE_STREAMS).count()).unwrap_or(u32::MAX);
         let start = match self.spec.start {
-            Start::Oldest => "1 live 0".into(),
+            Start::Oldest => alloc::string::String::from("0"),
             Start::Now => {
                 // In this broker's clock, with a margin where it was met later: a producer may have met it first.
                 let ms = i64::try_from(self.since.0 / 1_000).unwrap_or(0).saturating_add(reader.clock_offset_ms);
                 let margin = if cx.now.mono == self.since { 0 } else { 1_000 };
-                alloc::format!("1 live {}-0", (ms - margin).max(0)).into()
+                alloc::format!("{}-0", (ms - margin).max(0))
             }
         };
         let count = u32::try_from(reader.keys.len()).unwrap_or(u32::MAX);
-        let entry = Arg::Text(start);
+        // With every other group that is known of: one whose consumers are away must exist there before anything is
+        // acknowledged.
+        self.registry.claim(topic.name(), &group, &start);
+        let mut args = alloc::vec![count.into(), "0".into()];
+        args.extend(self.registry.args(topic.name(), Some((&group, &start))));
         for chunk in keys.chunks(ENSURE_STREAMS) {
             let name = topic.name();
             let names = [key::meta(name), key::groups(name)].into_iter().chain(chunk.iter().cloned()).collect();
-            let args = alloc::vec![count.into(), "0".into(), Arg::Text(group.clone()), entry.clone()];
-            let eval = Eval { script: Script::Ensure, keys: names, args };
+            let eval = Eval { script: Script::Ensure, keys: names, args: args.clone() };
             self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Ensure, cx);
         }
     }
@@ -64,9 +67,15 @@ impl Consumer {
                 _ => self.rest(at, "registering a group (EVAL)", error, cx),
             };
         }
-        let have = reply.view().items().and_then(|mut items| items.next()).and_then(|have| have.as_int());
+        let mut parts = reply.view().items().into_iter().flatten();
+        let have = parts.next().and_then(|have| have.as_int());
         let have = have.and_then(|have| usize::try_from(have).ok()).unwrap_or(1);
         let topic = self.spec.topic.clone();
+        let news = self.registry.learn(topic.name(), parts.nth(1));
+        let deleted = self.registry.is_gone(topic.name(), &self.spec.group);
+        if news {
+            self.spread(at, cx);
+        }
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.ensuring = reader.ensuring.saturating_sub(1);
         let ours = topic.partitions().len();
@@ -82,7 +91,8 @@ impl Consumer {
             cx.event(Event::Warning(warning.into()));
         }
         // A broker that knows more partitions than were just registered: register those too.
-        reader.again |= reader.grow(topic.name(), have);
+        // Somebody deleted this group: whoever consumes it begins it anew.
+        reader.again |= deleted | reader.grow(topic.name(), have);
         if reader.ensuring > 0 || reader.stage != Stage::ExpectEnsure {
             return;
         }
@@ -93,6 +103,15 @@ impl Consumer {
         reader.appetite = Appetite::Hungry;
         reader.watch = Watch::default();
         self.survey_one(at, cx);
+    }
+
+    /// A broker knew of groups that the others may not know of.
+    fn spread(&mut self, from: u32, cx: &mut Cx<'_>) {
+        for at in (0..self.readers.len()).filter_map(|at| u32::try_from(at).ok()).filter(|at| *at != from) {
+            if self.readers.get(at as usize).is_some_and(Reader::is_live) {
+                self.ensure(at, cx);
+            }
+        }
     }
 
     /// A key has another type, and the command that met it does not say which: asks each.
@@ -111,6 +130,10 @@ impl Consumer {
 
     pub(super) fn on_type(&mut self, at: u32, stream: u16, reply: &Reply, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if let Reply::Error(error) = reply {
+            reader.checking = 0;
+            return self.rest(at, "asking for the type of a key (TYPE)", error, cx);
+        }
         let bad = !matches!(reply.view().as_str(), Some("stream" | "none"));
         let was = reader.bad.get_mut(stream as usize).map(|was| core::mem::replace(was, bad));
         if bad && was == Some(false) {
@@ -151,7 +174,10 @@ impl Consumer {
             let unsettled = hand
                 .iter()
                 .filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream)
-                .map(|(_, held)| before(held.entry))
+                .map(|(_, held)| held.entry)
+                // Verdicts other than "done" that are on their way are lost with the group.
+                .chain(reader.unfinished(stream))
+                .map(before)
                 .min();
             let group = Arg::Text(self.spec.group.clone());
             let args = alloc::vec![group, (*seen).into(), unsettled.unwrap_or(*seen).into()];

@@ -16,6 +16,7 @@ use crate::op::{Settled, Verdict};
 use crate::output::{Event, Warning};
 use crate::reply::{ErrorClass, Reply, StreamId};
 use crate::script::{RETRY_HORIZON_MS, Script};
+use crate::time::Mono;
 
 /// Ids in one `XACK` or renewal.
 const IDS: usize = 1_000;
@@ -23,6 +24,8 @@ const IDS: usize = 1_000;
 const ENTRIES: usize = 100;
 /// A due entry is claimed this much after its due time: the server's clock ticks in milliseconds.
 const DUE_SLACK: Duration = Duration::from_millis(5);
+/// Due times are rounded up to multiples of this many microseconds.
+const DUE_GRID_US: u64 = 20_000;
 /// How long a refused batch of dead letters waits.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -105,11 +108,18 @@ impl Releases {
 impl super::reader::Reader {
     /// Entries of a stream whose verdicts have not been confirmed.
     pub(super) fn unsettled(&self, stream: u16) -> Vec<StreamId> {
-        let at = stream as usize;
-        let mut ids: Vec<StreamId> = self.acks.streams.get(at).cloned().unwrap_or_default();
+        let mut ids = self.unfinished(stream);
+        ids.extend(self.acks.streams.get(stream as usize).into_iter().flatten());
         let acking = self.acking.iter().filter(|settling| settling.stream == stream);
         ids.extend(acking.flat_map(|settling| settling.ids.iter().copied()));
         ids.extend(self.told.iter().filter(|(of, ..)| *of == stream).map(|(_, id, _)| *id));
+        ids
+    }
+
+    /// Those of them that are not done with.
+    pub(super) fn unfinished(&self, stream: u16) -> Vec<StreamId> {
+        let at = stream as usize;
+        let mut ids = Vec::new();
         let defers = self.defers.iter().chain(&self.deferring);
         ids.extend(defers.filter(|defer| defer.stream == stream).map(|defer| defer.id));
         let deaths = self.deaths.iter().chain(&self.dying);
@@ -328,7 +338,9 @@ impl Consumer {
             }
         }
         for (delay, stream) in due {
-            self.plan(cx.now.mono + delay + DUE_SLACK, Task::Retry(at, stream), cx);
+            // On a grid, so that many deferrals make one look.
+            let due = cx.now.mono + delay + DUE_SLACK;
+            self.plan(Mono(due.0.next_multiple_of(DUE_GRID_US)), Task::Retry(at, stream), cx);
         }
     }
 
@@ -466,7 +478,12 @@ impl Consumer {
             Reply::Error(error) if passes(error.class()) => {
                 entries.into_iter().for_each(|(id, started)| reader.releases.push(stream, id, started));
             }
-            other => cx.stats.released += other.view().as_int().and_then(|n| u64::try_from(n).ok()).unwrap_or(0),
+            other => {
+                cx.stats.released = cx
+                    .stats
+                    .released
+                    .saturating_add(other.view().as_int().and_then(|n| u64::try_from(n).ok()).unwrap_or(0))
+            }
         }
     }
 

@@ -139,6 +139,10 @@ impl Consumer {
     }
 
     fn leave(&mut self, at: u32, cx: &mut Cx<'_>) {
+        if self.readers.get(at as usize).is_some_and(|reader| reader.done > 0) {
+            // Nobody may be left to do it later.
+            self.trim(at, cx);
+        }
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.leaving = true;
         let keys = reader.keys.clone();

@@ -5,11 +5,13 @@
 
 use core::time::Duration;
 
+use super::reader::Reader;
 use super::{Answer, Consumer, Task};
 use crate::command::{By, Command, Eval};
 use crate::effect::Cx;
 use crate::key;
 use crate::op::Retention;
+use crate::output::{Event, Warning};
 use crate::reply::Reply;
 use crate::script::Script;
 use crate::topic::fnv1a;
@@ -45,7 +47,7 @@ impl Consumer {
         }
     }
 
-    fn trim(&mut self, at: u32, cx: &mut Cx<'_>) {
+    pub(super) fn trim(&mut self, at: u32, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         if !reader.is_live() || reader.trimming > 0 {
             return;
@@ -71,19 +73,29 @@ impl Consumer {
     /// `{ok, removed, …}`, `{missing, groups}` or `{none}`
     pub(super) fn on_trimmed(&mut self, at: u32, stream: u16, reply: &Reply, cx: &mut Cx<'_>) {
         self.on_trim_orphan(at);
+        if let Reply::Error(error) = reply {
+            let Some(reader) = self.readers.get_mut(at as usize) else { return };
+            if !core::mem::replace(&mut reader.trim_refused, true) {
+                let warning =
+                    Warning::Refused { broker: reader.at.clone(), what: "trimming (EVAL)", error: error.text().into() };
+                cx.event(Event::Warning(warning.into()));
+            }
+            return;
+        }
         let mut parts = reply.view().items().into_iter().flatten();
         match parts.next().and_then(|part| part.as_str()) {
             Some("ok") => {
                 let removed =
                     parts.next().and_then(|part| part.as_int()).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
-                cx.stats.trimmed += removed;
-                if removed >= u64::from(LIMIT) {
+                cx.stats.trimmed = cx.stats.trimmed.saturating_add(removed);
+                // Redis stops before the node that would exceed the limit: less than the limit may still be all it may.
+                if removed >= u64::from(LIMIT) / 2 {
                     self.trim_stream(at, stream, cx);
                 }
             }
             // A registered group does not exist there: nothing was removed, and it must be created first.
-            Some("missing") => self.ensure(at, cx),
-            // No stream, or an error: the next acknowledgement tries again.
+            Some("missing") if self.readers.get(at as usize).is_some_and(Reader::is_live) => self.ensure(at, cx),
+            // No stream, or not now: the next acknowledgement tries again.
             _ => {}
         }
     }

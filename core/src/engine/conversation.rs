@@ -94,6 +94,7 @@ conversations! {
     new_guid
     new_guid_while_refusing
     no_patience
+    no_time_to_wait
     nogroup
     nogroup_after_flush
     noscript

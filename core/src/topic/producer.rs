@@ -254,6 +254,7 @@ impl Producer {
             }
             self.give_up(op, NotSent::NoBroker, cx);
         }
+        cx.timers.disarm(self.timer);
     }
 
     /// The answer to a send or a call. Whether a message was stored.

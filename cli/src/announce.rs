@@ -24,12 +24,14 @@ const CLOSE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: &AnnounceArgs) -> Outcome {
     let what = what(args)?;
-    let config = Config {
+    let mut config = Config {
         brokers: vec![args.redis.clone()],
         credentials: args.credentials.read()?,
         announce: Some(what.clone()),
         ..Config::default()
     };
+    // It has one server to look at, on its own machine: a restarted one is to be announced within an interval.
+    config.timing.backoff_cap = what.interval.max(config.timing.backoff_base);
     let mut signals = Signals::new()?;
     let client = flota_tokio::connect(config).await?;
     let mut events = client.events();

@@ -101,15 +101,20 @@ impl Consumer<'_> {
                     self.quiet_since = Instant::now();
                     ended.map_err(|error| Failure::new("internal", error.to_string()))??;
                 }
-                () = at(idle) => return Ok(End::Done),
+                // Silence means nothing where nobody could have spoken.
+                () = at(idle) => return if self.anybody(fleet) { Ok(End::Done) } else { Err(fleet.nobody().await?) },
                 () = at(alone) => {
                     alone = None;
-                    if !fleet.client.fleet().iter().any(|broker| broker.ready) {
+                    if !self.anybody(fleet) {
                         tracing::warn!("still waiting: {}", fleet.nobody().await?.in_one_line());
                     }
                 }
             }
         }
+    }
+
+    fn anybody(&self, fleet: &Fleet) -> bool {
+        fleet.client.fleet().iter().any(|broker| broker.ready)
     }
 
     fn take(&mut self, job: Job) -> Result<(), Failure> {
@@ -118,7 +123,7 @@ impl Consumer<'_> {
         let broker = self.addresses.of_broker(job.broker());
         match &self.exec {
             Some(exec) => {
-                drop(self.tasks.spawn(handle(job, broker, Arc::clone(exec), self.args.json)));
+                drop(self.tasks.spawn(handle(job, broker, Arc::clone(exec), self.args.max_deliveries, self.args.json)));
                 Ok(())
             }
             None => {
@@ -163,7 +168,7 @@ fn print(body: &[u8]) -> Result<(), Failure> {
 }
 
 /// Runs the command for one message and settles it.
-async fn handle(job: Job, broker: String, exec: Arc<Exec>, json: bool) -> Result<(), Failure> {
+async fn handle(job: Job, broker: String, exec: Arc<Exec>, max_deliveries: u32, json: bool) -> Result<(), Failure> {
     let exit = exec.run(&job, &broker).await;
     // Said before it is settled: a line too many is a smaller fault than one that is missing.
     let said = if json { output::json(&Line { exit: exit.code(), ..Line::new(&job, &broker) }) } else { Ok(()) };
@@ -171,7 +176,14 @@ async fn handle(job: Job, broker: String, exec: Arc<Exec>, json: bool) -> Result
     let receipt = match exit {
         Exit::Done => job.done(),
         Exit::Failed { reason, .. } => {
-            tracing::info!("{id} will be tried again: {reason}");
+            if job.deliveries() < max_deliveries {
+                tracing::warn!("{id} will be tried again: {reason}");
+            } else {
+                let topic = job.topic().to_string();
+                tracing::warn!(
+                    "{id} is a dead letter after {max_deliveries} deliveries: {reason}; see flota dlq show {topic} {id}"
+                );
+            }
             job.retry(reason)
         }
     };

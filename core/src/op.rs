@@ -228,8 +228,8 @@ impl Sub {
 /// What consumers keep of messages that are done with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Retention {
-    /// Messages go once every registered group has acknowledged them, some seconds later. A group that nobody consumes
-    /// any more keeps everything from where it stopped.
+    /// Messages go once every registered group has acknowledged them and they are a minute old, or at once when the
+    /// broker's memory is nearly full. A group that nobody consumes any more keeps everything from where it stopped.
     #[default]
     Acked,
     /// Nothing is removed by this consumer.

@@ -155,7 +155,9 @@ fn what_fails_is_tried_again_and_then_a_dead_letter_with_its_last_words() {
     consumer.signal("TERM");
     let said = consumer.ended().succeeded();
     assert_eq!(said.text(), "hm\nhm\n");
-    assert_eq!(said.err.matches("no such order\n").count(), 2, "{said:?}");
+    assert_eq!(said.err.matches("\nno such order\n").count(), 2, "{said:?}");
+    assert_eq!(said.err.matches("will be tried again: exit status 7").count(), 1, "{said:?}");
+    assert_eq!(said.err.matches("is a dead letter after 2 deliveries").count(), 1, "{said:?}");
     let dead = redis.ask(&["XRANGE", "stream:topic:t:dlq", "-", "+"]);
     assert!(dead.contains("exit status 7: no such order"), "{dead}");
     assert_eq!(redis.pending("t", "g"), 0);

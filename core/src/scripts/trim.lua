@@ -12,6 +12,15 @@ for _, g in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   else local m, s = string.match(r['last-delivered-id'], '^(%d+)%-(%d+)$'); low = m .. '-' .. string.format('%.0f', s + 1) end
   if not keep or key(low) < key(keep) then keep, pin = low, r.name end
 end
+local young, memory = tonumber(ARGV[5]), redis.pcall('INFO', 'memory')
+if type(memory) == 'string' then
+  local used, most = string.match(memory, 'used_memory:(%d+)'), string.match(memory, '\nmaxmemory:(%d+)')
+  if used and most and tonumber(most) > 0 and tonumber(used) > 0.9 * tonumber(most) then young = 0 end
+end
+if keep and young > 0 then
+  local oldest = string.format('%.0f', now - young) .. '-0'
+  if key(oldest) < key(keep) then keep = oldest end
+end
 local missing = {}
 local reg = redis.call('HGETALL', KEYS[2])
 for i = 1, #reg, 2 do if not have[reg[i]] and not string.find(reg[i + 1], ' gone ') then missing[#missing + 1] = reg[i] end end

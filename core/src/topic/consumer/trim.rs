@@ -1,7 +1,8 @@
 //! Retention: entries that every registered group has done with are removed, or a stream grows for ever.
 //!
 //! Whoever acknowledges sees to it, some seconds later, so that a busy stream is trimmed and an idle one costs nothing.
-//! The script decides by the registry of groups: one whose consumers are away keeps what it has not read.
+//! The script decides by the registry of groups: one whose consumers are away keeps what it has not read. What is done
+//! with stays for a minute, so that a group that is made a moment later still finds it, unless memory is nearly full.
 
 use core::time::Duration;
 
@@ -18,6 +19,8 @@ use crate::topic::fnv1a;
 
 /// Between an acknowledgement and the trim it brings about, on average.
 const PERIOD: Duration = Duration::from_secs(10);
+/// How long a message stays at least, while there is memory: milliseconds.
+const YOUNG_MS: u32 = 60_000;
 /// Entries removed by one call at most; a call that removed as many is followed by another.
 const LIMIT: u32 = 10_000;
 /// So many acknowledgements do not wait for the period.
@@ -65,7 +68,7 @@ impl Consumer {
         let Some(source) = reader.key(stream).cloned() else { return };
         reader.trimming += 1;
         // No caps on length or age: only what is done with.
-        let args = alloc::vec!["1".into(), "-1".into(), "-1".into(), LIMIT.into()];
+        let args = alloc::vec!["1".into(), "-1".into(), "-1".into(), LIMIT.into(), YOUNG_MS.into()];
         let eval = Eval { script: Script::Trim, keys: alloc::vec![source, registry], args };
         self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Trim(stream), cx);
     }

@@ -111,10 +111,29 @@ impl Fleet {
     /// Members that cannot be used are named on standard error; it fails when none can be.
     pub(crate) async fn settled(&self) -> Result<(), Failure> {
         let deadline = tokio::time::Instant::now() + self.wait();
-        let judged = |fleet: &[BrokerInfo]| fleet.iter().all(|broker| broker.ready || broker.unready.is_some());
         if !self.until(deadline, |fleet| fleet.iter().any(|broker| broker.ready)).await? {
             return Err(self.nobody().await?);
         }
+        self.complete(deadline).await?;
+        for broker in self.client.fleet().iter().filter(|broker| !broker.ready) {
+            tracing::warn!("{} is not counted: {}", broker.address, why_unready(broker));
+        }
+        Ok(())
+    }
+
+    /// Waits a moment for the whole fleet, so that what follows is spread over all of it. Not for the first broker: who
+    /// sends waits for that anyway.
+    pub(crate) async fn gathered(&self) -> Result<(), Failure> {
+        let deadline = tokio::time::Instant::now() + 2 * SETTLED_AFTER;
+        if self.until(deadline, |fleet| fleet.iter().any(|broker| broker.ready)).await? {
+            self.complete(deadline).await?;
+        }
+        Ok(())
+    }
+
+    /// Until no new member has been heard of for a while, and each is ready or known not to be.
+    async fn complete(&self, deadline: tokio::time::Instant) -> Result<(), Failure> {
+        let judged = |fleet: &[BrokerInfo]| fleet.iter().all(|broker| broker.ready || broker.unready.is_some());
         if self.config.discovery.is_some() {
             let mut known = self.client.fleet().len();
             let quiet = || tokio::time::Instant::now() + SETTLED_AFTER;
@@ -123,9 +142,6 @@ impl Fleet {
             }
         }
         self.until(deadline, judged).await?;
-        for broker in self.client.fleet().iter().filter(|broker| !broker.ready) {
-            tracing::warn!("{} is not counted: {}", broker.address, why_unready(broker));
-        }
         Ok(())
     }
 

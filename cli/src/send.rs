@@ -28,6 +28,13 @@ pub(crate) async fn run(args: &SendArgs) -> Outcome {
     let fleet = Fleet::connect(&args.fleet).await?;
     let topic = fleet.client.topic(&args.topic).partitions(args.partitions);
     let mut tally = Tally::new(&fleet);
+    if args.body.is_none() {
+        // Many lines: the first broker that is ready must not get them all.
+        tokio::select! {
+            _ = signals.next() => return Ok(End::Interrupted),
+            gathered = fleet.gathered() => gathered?,
+        }
+    }
 
     let mut progress = Progress::new();
     let end = loop {

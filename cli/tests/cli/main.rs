@@ -9,6 +9,7 @@ mod cold_start;
 mod consume;
 mod decode;
 mod dlq;
+mod spread;
 mod terminal;
 mod unready;
 mod usage;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use flota_core::announce::Reject;
 use flota_core::config::{Config, Credentials};
 use flota_core::id::BrokerId;
+use flota_core::output::UnreadyReason;
 use flota_core::stats::Stats;
 use flota_tokio::{BrokerInfo, Client, Inspection};
 
@@ -254,7 +255,13 @@ pub(crate) fn why_unready(broker: &BrokerInfo) -> String {
 fn next_step(config: &Config, inspection: &Inspection) -> String {
     let stats = &inspection.stats;
     let Some(discovery) = config.discovery.as_ref().filter(|_| inspection.fleet.is_empty()) else {
-        return "see to the brokers named above, or name others with --broker HOST:PORT".to_string();
+        let wants_password =
+            |broker: &BrokerInfo| broker.unready.as_ref().is_some_and(|why| why.reason == UnreadyReason::Auth);
+        return if inspection.fleet.iter().any(wants_password) {
+            "give credentials with --user and --password-file, or FLOTA_USER and FLOTA_PASSWORD".to_string()
+        } else {
+            "see to the brokers named above, or name others with --broker HOST:PORT".to_string()
+        };
     };
     if stats.datagrams == 0 {
         return format!(

@@ -1,8 +1,8 @@
 //! Sending: from an accepted operation to "stored", across brokers that come, go, fill up and die.
 //!
 //! An operation waits in one queue until the engine's flush finds it a broker. What comes back unsent, or refused by a
-//! broker that cannot take it now, goes to the front again; what may have been stored is placed again or reported, as
-//! its policy says.
+//! broker that cannot take it now, waits before everything new, behind what came back earlier; what may have been stored
+//! is placed again or reported, as its policy says.
 
 #![allow(clippy::result_large_err, reason = "a refusal gives the argument back; it is rare, and costs one move")]
 

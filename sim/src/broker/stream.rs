@@ -1,0 +1,5 @@
+//! A stream: its entries, its groups, and what is pending in them.
+
+/// A stream.
+#[derive(Clone, Debug, Default)]
+pub struct Stream {}

@@ -1,0 +1,47 @@
+//! A reply as a value.
+
+use bytes::Bytes;
+
+/// A reply, or a part of one. What RESP2 lacks is written there as the server writes it: a map as a flat array.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// No value (`$-1`).
+    Nil,
+    /// No array (`*-1`); in RESP3 the same as [`Value::Nil`].
+    NilArray,
+    /// A number.
+    Int(i64),
+    /// A status, as `OK`.
+    Status(&'static str),
+    /// A refusal: its code, a space, the text.
+    Error(String),
+    /// Bytes.
+    Bulk(Bytes),
+    /// A score. RESP2 writes it as bytes, in the shortest form that reads back equal (`%.17g`).
+    Double(f64),
+    /// Text that RESP3 marks as such and RESP2 sends as bytes: `INFO`, `CLIENT LIST`.
+    Verbatim(Bytes),
+    /// An array.
+    Array(Vec<Value>),
+    /// Pairs.
+    Map(Vec<(Value, Value)>),
+    /// A set.
+    Set(Vec<Value>),
+    /// Something that was not asked for: a published message.
+    Push(Vec<Value>),
+}
+
+impl Value {
+    /// The status that most writes answer.
+    pub const OK: Self = Self::Status("OK");
+
+    /// Bytes from anything.
+    pub fn bulk(bytes: impl Into<Bytes>) -> Self {
+        Self::Bulk(bytes.into())
+    }
+
+    /// An error from its whole text, code first.
+    pub fn error(text: impl Into<String>) -> Self {
+        Self::Error(text.into())
+    }
+}

@@ -1,0 +1,3 @@
+//! A deterministic simulator for Flota.
+
+pub mod broker;

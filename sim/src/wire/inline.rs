@@ -2,10 +2,8 @@
 
 use bytes::Bytes;
 
-/// The words of a line; none if a quote is not closed, or closed within a word.
-pub(super) fn split(line: &[u8]) -> Option<Vec<Bytes>> {
-    // A zero byte ends the line, because to servers it is a C string.
-    let mut rest = line.split(|b| *b == 0).next().unwrap_or_default();
+/// The words of a line without zero bytes; none if a quote is not closed, or closed within a word.
+pub(super) fn split(mut rest: &[u8]) -> Option<Vec<Bytes>> {
     let mut words = Vec::new();
     loop {
         rest = rest.trim_ascii_start();

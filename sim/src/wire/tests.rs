@@ -41,14 +41,16 @@ fn commands_come_as_arrays_or_as_lines() {
         (b"*0\r\n*-1\r\n\r\n\nPING\r\n", vec![vec!["PING"]]),
         (b"SET a \"b c\\n\\x41\\\"\" 'd\\'e\\n'\n", vec![vec!["SET", "a", "b c\nA\"", "d'e\\n"]]),
         (b"  GET   x  \r\n*1\r\n$4\r\nPING\r\nECHO ''\r\n", vec![vec!["GET", "x"], vec!["PING"], vec!["ECHO", ""]]),
-        (b"a foo\"bar\" b\0c\r\n", vec![vec!["a", "foobar", "b"]]),
+        (b"a foo\"bar\" b\x0Bc\r\n\x0B\x0Cb\n", vec![vec!["a", "foobar", "b\x0Bc"], vec!["b"]]),
+        // A zero byte hides the end of its line: servers look for it as in a C string.
+        (b"PING\r\nECHO b\0c\r\nPING\r\n", vec![vec!["PING"]]),
         (b"*1\r\n$3\r\n\r\n\r\n\r\n", vec![vec!["\r\n\r"]]),
     ] {
         assert_eq!(commands(bytes), expected, "{}", bytes.escape_ascii());
     }
 }
 
-/// Each was sent to 7.0.15.
+/// Each was sent to 6.2.5, 7.0.15 and Valkey 8.1.8. They show the carriage return as a space, which the encoder does.
 #[test]
 fn what_is_no_command_is_refused_as_servers_do() {
     let long = vec![b'1'; LINE_MAX + 2];
@@ -139,9 +141,9 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(prop_oneof![any::<u8>(), Just(b'\r'), Just(b'\n'),
-        Just(b'*'), Just(b'$'), Just(b'1'), Just(b'"'), Just(b'\\')], 0..200), piece in 1usize..30)
-    {
+    fn no_bytes_make_it_panic(bytes in proptest::collection::vec(0u8..24, 0..200), piece in 1usize..30) {
+        let often = b"\r\n*$1\"'\\x -";
+        let bytes: Vec<_> = bytes.into_iter().map(|n| often.get(usize::from(n)).copied().unwrap_or(n)).collect();
         let whole = read(&[&bytes]);
         prop_assert_eq!(read(&bytes.chunks(piece).collect::<Vec<_>>()), whole);
     }

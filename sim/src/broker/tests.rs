@@ -32,7 +32,7 @@ impl Bench {
     /// Sends a command and returns what the same connection is answered; anything else stays in `out`.
     fn ask(&mut self, client: u64, command: &str) -> Value {
         self.send(client, command);
-        self.answer(client).unwrap_or(Value::Status("(none)"))
+        self.answer(client).unwrap_or(Value::status("(none)"))
     }
 
     fn answer(&mut self, client: u64) -> Option<Value> {

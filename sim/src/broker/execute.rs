@@ -138,7 +138,7 @@ impl Broker {
             ));
         }
         if self.condition.loading && !command.has(flag::LOADING) {
-            return Err(LOADING.into());
+            return Err(self.own_name(LOADING));
         }
         Ok(())
     }
@@ -146,11 +146,16 @@ impl Broker {
     fn admit_write(&self, flags: u32, is_ping: bool) -> Result<(), String> {
         let write = flags & flag::WRITE != 0;
         match self.condition {
-            condition if condition.misconf && !condition.read_only && (write || is_ping) => Err(MISCONF.into()),
+            condition if condition.misconf && !condition.read_only && (write || is_ping) => Err(self.own_name(MISCONF)),
             condition if condition.no_replicas && !condition.read_only && write => Err(NOREPLICAS.into()),
             condition if condition.read_only && write => Err(READONLY.into()),
             _ => Ok(()),
         }
+    }
+
+    /// A text that a Valkey server says with its own name.
+    fn own_name(&self, text: &str) -> String {
+        if self.profile.valkey { text.replace("Redis", "Valkey") } else { text.into() }
     }
 
     /// Whether the data is larger than allowed.

@@ -4,12 +4,15 @@ mod clients;
 mod connection;
 mod hashes;
 mod keys;
+mod lists;
 mod pubsub;
 mod scripting;
 mod server;
+mod sets;
 mod stream;
 mod strings;
 mod transactions;
+mod zsets;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -17,6 +20,9 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 
 use super::call::{Call, Reaction};
+#[cfg(test)]
+pub(super) use keys::matches_glob;
+
 use super::{Broker, ClientId, Profile, ServerTime};
 
 /// A command. One with subcommands has a row for itself, [`Command::container`], and one for each, named `XGROUP|CREATE`.
@@ -108,12 +114,15 @@ const TABLES: &[&[Command]] = &[
     connection::TABLE,
     hashes::TABLE,
     keys::TABLE,
+    lists::TABLE,
     pubsub::TABLE,
     scripting::TABLE,
     server::TABLE,
+    sets::TABLE,
     stream::TABLE,
     strings::TABLE,
     transactions::TABLE,
+    zsets::TABLE,
 ];
 
 static BY_NAME: LazyLock<BTreeMap<&'static [u8], &'static Command>> = LazyLock::new(|| {

@@ -27,11 +27,16 @@ const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it
 
 impl Broker {
     /// Executes one command of a connection. Replies are in the order in which the server would send them; a command
-    /// that waits has no reply yet. Nothing happens for a connection that is not there.
+    /// that waits has no reply yet. Nothing happens for a connection that is not there, and one that
+    /// [is blocked](Self::is_blocked) must not be given anything to execute.
     pub fn execute(&mut self, at: ServerTime, client: ClientId, args: &[Bytes], out: &mut Vec<Out>) {
         self.started.get_or_insert(at);
         let Some(state) = self.clients.get_mut(&client) else { return };
         if args.is_empty() {
+            return;
+        }
+        if state.blocked.is_some() {
+            self.gaps.push("a command of a connection that is blocked".into());
             return;
         }
         state.last_seen = at;
@@ -210,7 +215,7 @@ impl Broker {
                 (reaction, call.log_as)
             }
             Run::Container => (Err(SYNTAX.into()), None),
-            Run::Server(run) => (run(self, &Ask { at, client, args, in_script: mode.in_script }), None),
+            Run::Server(run) => (run(self, &Ask { at, client, args }), None),
         };
         if self.db.dirty != before && self.log.is_some() && !command.has(flag::COMPOUND) {
             self.effects.push(log_as.unwrap_or_else(|| args.to_vec()));

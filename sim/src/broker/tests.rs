@@ -467,3 +467,28 @@ fn patterns_match_as_in_a_real_server() {
         assert_eq!(matches_glob(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
     }
 }
+
+#[test]
+fn a_server_that_becomes_a_replica_ends_all_waits() {
+    let mut bench = Bench::new();
+    bench.send(1, "BLPOP k 0");
+    bench.broker.set_condition(Condition { read_only: true, ..Condition::default() });
+    assert!(bench.broker.next_tick().is_some_and(|due| due <= bench.at));
+    bench.broker.tick(bench.at, &mut bench.out);
+    assert!(text(&bench.answer(1).unwrap()).contains("UNBLOCKED"));
+    assert_eq!(bench.out, [Out::Close(ClientId(1))]);
+    assert_eq!(bench.broker.next_tick(), None);
+}
+
+#[test]
+fn an_evicted_key_is_gone_for_the_log_too() {
+    let mut bench = Bench::new();
+    bench.send(1, "SET k v");
+    bench.send(1, "WATCH k");
+    assert!(bench.broker.evict(bench.at, &Bytes::from_static(b"k"), &mut bench.out));
+    bench.send(1, "MULTI");
+    bench.out.clear();
+    assert_eq!(bench.ask(1, "EXEC"), Value::NilArray);
+    let log: Vec<Vec<Bytes>> = bench.broker.take_log().into_iter().map(|logged| logged.args).collect();
+    assert_eq!(log, [words("SET k v"), words("DEL k")]);
+}

@@ -81,8 +81,8 @@ fn pop(call: &mut Call<'_>, end: End, name: &str) -> Reaction {
     let wanted = match call.args.get(2) {
         None => None,
         Some(word) => {
-            let wanted = parse_int(word).ok_or(NOT_INT)?;
-            Some(usize::try_from(wanted).map_err(|_| Stop::from("ERR value is out of range, must be positive"))?)
+            let wanted = parse_int(word).and_then(|wanted| usize::try_from(wanted).ok());
+            Some(wanted.ok_or("ERR value is out of range, must be positive")?)
         }
     };
     let (key, modern) = (call.word(1)?, call.profile.at_least(7, 0));
@@ -253,15 +253,13 @@ fn wait(call: &Call<'_>, keys: Vec<Bytes>, timeout_ms: u64) -> Stop {
 
 /// Seconds, with a fraction, as the last word of a command that waits.
 fn timeout_ms(word: &[u8]) -> Result<u64, Stop> {
-    let seconds = parse_float(word).filter(|seconds| seconds.is_finite());
-    let ms = seconds.ok_or("ERR timeout is not a float or out of range")? * 1_000.0;
-    if ms > i64::MAX as f64 {
-        return Err("ERR timeout is out of range".into());
-    }
-    if ms < 0.0 {
+    let seconds = parse_float(word).ok_or("ERR timeout is not a float or out of range")?;
+    let ms = (seconds * 1_000.0).ceil();
+    // What does not fit wraps around in 7.0.
+    if ms < 0.0 || ms >= i64::MAX as f64 {
         return Err("ERR timeout is negative".into());
     }
-    Ok(ms.ceil() as u64)
+    Ok(ms as u64)
 }
 
 fn count(number: usize) -> Value {

@@ -8,6 +8,7 @@ mod blocking;
 mod call;
 mod client;
 mod commands;
+pub mod convert;
 mod db;
 mod execute;
 mod profile;

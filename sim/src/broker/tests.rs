@@ -32,7 +32,7 @@ impl Bench {
     /// Sends a command and returns what the same connection is answered; anything else stays in `out`.
     fn ask(&mut self, client: u64, command: &str) -> Value {
         self.send(client, command);
-        self.answer(client).unwrap_or(Value::Status("(none)"))
+        self.answer(client).unwrap_or(Value::status("(none)"))
     }
 
     fn answer(&mut self, client: u64) -> Option<Value> {
@@ -199,9 +199,9 @@ fn a_transaction_is_all_or_nothing() {
     bench.send(1, "MULTI");
     assert_eq!(bench.ask(1, "MULTI"), Value::OK);
     assert_eq!(bench.answer(1), Some(error("ERR MULTI calls can not be nested")));
-    assert_eq!(bench.ask(1, "SET k v"), Value::Status("QUEUED"));
-    assert_eq!(bench.ask(1, "BLPOP l 0"), Value::Status("QUEUED"));
-    assert_eq!(bench.ask(1, "LPUSH k x"), Value::Status("QUEUED"));
+    assert_eq!(bench.ask(1, "SET k v"), Value::status("QUEUED"));
+    assert_eq!(bench.ask(1, "BLPOP l 0"), Value::status("QUEUED"));
+    assert_eq!(bench.ask(1, "LPUSH k x"), Value::status("QUEUED"));
     let wrong = error("WRONGTYPE Operation against a key holding the wrong kind of value");
     assert_eq!(bench.ask(1, "EXEC"), Value::Array(vec![Value::OK, Value::NilArray, wrong]));
     bench.send(1, "MULTI");
@@ -249,7 +249,7 @@ fn conditions_refuse_what_a_real_server_refuses() {
     assert!(text(&bench.ask(1, "INFO")).contains("\r\nloading:1\r\n"));
     bench.broker.set_condition(Condition { read_only: true, ..Condition::default() });
     assert_eq!(bench.ask(1, "SET k v"), error("READONLY You can't write against a read only replica."));
-    assert_eq!(bench.ask(1, "PING"), Value::Status("PONG"));
+    assert_eq!(bench.ask(1, "PING"), Value::status("PONG"));
     assert!(text(&bench.ask(1, "INFO replication")).contains("role:slave"));
     bench.broker.set_condition(Condition { misconf: true, ..Condition::default() });
     assert!(text(&bench.ask(1, "PING")).contains("MISCONF"));

@@ -46,12 +46,10 @@ pub(super) fn add(call: &mut Call<'_>) -> Reaction {
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
     }
     let key = call.word(1)?;
-    let stream = match call.db.stream(key, call.at)? {
-        None if options.no_make => return Ok(Value::Nil),
-        None => call.db.stream_or_new(key, call.at)?,
-        // The borrow of the first look ends here.
-        Some(_) => call.db.stream_or_new(key, call.at)?,
-    };
+    if options.no_make && call.db.stream(key, call.at)?.is_none() {
+        return Ok(Value::Nil);
+    }
+    let stream = call.db.stream_or_new(key, call.at)?;
     let id = choose(stream, wanted, call.at, call.profile)?;
     let fields: Arc<[Bytes]> = fields.into();
     if !stream.add(id, fields.clone(), call.profile) {

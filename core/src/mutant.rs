@@ -64,7 +64,7 @@ mutants! {
     OrphansUnsent, "orphans-unsent", [6, 2], "whatever is unanswered at a close counts as never sent";
     DeadlineUnarmed, "deadline-unarmed", [7], "no timer waits for the end of a waiting operation";
     DeadlineEarly, "deadline-early", [7], "a waiting operation gives up a second early";
-    CancelRemovesSlot, "cancel-removes-slot", [8, 1], "cancelling removes the place of the answer, so that answers shift";
+    CancelRemovesSlot, "cancel-removes-slot", [8, 1, 41], "cancelling removes the place of the answer, so that answers shift";
     ErrorKeepsSlot, "error-keeps-slot", [8, 1], "an error leaves its place in the line of answers, so that answers shift";
     // ---- the fleet ----
     GraceSkipped, "grace-skipped", [9, 12], "a silent broker expires after its interval, without the grace";
@@ -85,7 +85,7 @@ mutants! {
     RotationRestarts, "rotation-restarts", [16], "the rotation starts at its first broker with every burst";
     UnkeyedByHash, "unkeyed-by-hash", [16], "messages without a key are placed as if all had the same";
     RefusingKept, "refusing-kept", [17], "a connected broker that refuses everything stays in the rotation";
-    OnePerFlush, "one-per-flush", [18, 41], "each burst places one operation";
+    OnePerFlush, "one-per-flush", [18, 38], "each burst places one operation";
     RoomForgotten, "room-forgotten", [18, 16], "a lane that has room again is not put back into the rotation";
     // ---- consuming ----
     ClaimNever, "claim-never", [19], "what other consumers left pending is never claimed";
@@ -114,8 +114,7 @@ mutants! {
     ReaderDoubled, "reader-doubled", [37, 41], "a reader connection is opened although there is one";
     FiresEarly, "fires-early", [38], "a timer fires up to 200 ms early if somebody asks";
     OneTimerPerTimeout, "one-timer-per-timeout", [39], "one timer fires at a time, however many are due";
-    ZeroWaitArmed, "zero-wait-armed", [39], "an operation that has no time to wait waits for its timer";
-    RenewSpins, "renew-spins", [40], "the renewal timer is due again a microsecond later";
+    RenewSpins, "renew-spins", [40], "the renewal timer is due again a millisecond later";
     BacklogBytesLeaked, "backlog-bytes-leaked", [41], "an operation that gives up or is cancelled keeps its bytes of the backlog";
     ConnTimerLeaked, "conn-timer-leaked", [41], "a connection that ends leaves its timer behind";
     StopNever, "stop-never", [42], "a shutdown waits for deliveries that are never settled";

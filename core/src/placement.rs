@@ -233,6 +233,19 @@ mod tests {
     }
 
     #[test]
+    fn an_audit_finds_who_is_in_a_rotation_and_should_not_be_or_the_other_way_round() {
+        with_three(|placement, _, [first, ..]| {
+            assert_eq!(placement.audit(), Ok(()));
+            placement.router.remove(first);
+            let complaint = placement.audit().unwrap_err();
+            assert!(complaint.ends_with("the account says 2, a recount 3; they differ by 1"), "{complaint}");
+            placement.router.add(first);
+            placement.brokers.get_mut(first).unwrap().memory = Memory::Full;
+            assert!(placement.audit().unwrap_err().contains("takes messages, and may not"));
+        });
+    }
+
+    #[test]
     fn who_has_left_or_is_unready_is_not_picked() {
         with_three(|placement, cx, [first, second, third]| {
             placement.set_present(first, false);

@@ -55,7 +55,7 @@ mutants! {
     CancelNotSent, "cancel-not-sent", [2], "a cancelled send is reported as not sent although it was";
     LostIsRefused, "lost-is-refused", [3], "a send whose connection died unanswered is reported as refused";
     RefusalHidesDoubt, "refusal-hides-doubt", [3], "a send that may be stored and was refused elsewhere later is reported as refused";
-    CancelKeepsOp, "cancel-keeps-op", [4, 41], "a cancelled operation is answered and kept: its answer answers it again";
+    CancelKeepsOp, "cancel-keeps-op", [4], "a cancelled operation is answered and kept: its answer answers it again";
     OrphanUnresolved, "orphan-unresolved", [4], "an operation of a connection that closes is forgotten without an answer";
     DeadlineSurvivesPlacement, "deadline-survives-placement", [4, 2, 41], "a placed operation still gives up when it would have waited for long enough";
     BodyShort, "body-short", [5], "the last byte of a body is cut off";

@@ -7,6 +7,8 @@ mod fleet;
 mod ledger;
 mod producer;
 mod routing;
+#[cfg(test)]
+mod testing;
 mod track;
 
 pub use ledger::{EntryState, GroupState, ItemState, Ledger, PendingState, ServiceState, StreamState};

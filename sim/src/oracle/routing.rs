@@ -94,9 +94,10 @@ impl Sender {
         }
     }
 
-    /// It needs a broker.
+    /// It needs a broker, unless it is resolved: cancelled ones still get their answer.
     fn wants(&mut self, item: Item, scene: &Scene<'_>) {
-        if is_unkeyed(item, scene.plan) {
+        let open = scene.ledger.items.get(item.0 as usize).is_some_and(|state| state.done.is_none());
+        if open && is_unkeyed(item, scene.plan) {
             self.unplaced.insert(item);
         }
     }

@@ -3,7 +3,13 @@
 //! Oracles read the same observations as everybody else ([`Seen`](crate::seen::Seen)), and the [`Ledger`] that is kept
 //! from them. They never look into an engine: what they judge is what an application, a broker or a clock could see.
 
+mod fleet;
 mod ledger;
+mod producer;
+mod routing;
+#[cfg(test)]
+mod testing;
+mod track;
 
 pub use ledger::{EntryState, GroupState, ItemState, Ledger, PendingState, ServiceState, StreamState};
 
@@ -108,7 +114,12 @@ pub(crate) struct Judge {
 
 impl Judge {
     pub(crate) fn new(plan: &Plan) -> Self {
-        Self { ledger: Ledger::new(plan), oracles: Vec::new(), verdict: Verdict::default() }
+        let oracles: Vec<Box<dyn Oracle>> = vec![
+            Box::new(producer::Producer::new(plan)),
+            Box::new(fleet::Fleet::new(plan)),
+            Box::new(routing::Routing::new(plan)),
+        ];
+        Self { ledger: Ledger::new(plan), oracles, verdict: Verdict::default() }
     }
 
     pub(crate) fn see(&mut self, seen: &Seen, plan: &Plan) {

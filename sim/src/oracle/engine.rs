@@ -21,6 +21,8 @@ pub(crate) struct Driving {
 struct Drive {
     /// The deadline it named last; none before its first turn.
     wait: Option<Option<Mono>>,
+    /// A datagram is among the inputs of the turn: what is to be reported about refused ones may be overdue.
+    heard: bool,
     /// The second in which timeouts that come to nothing are counted.
     idle_from: u64,
     idle_timeouts: u64,
@@ -65,6 +67,7 @@ impl Oracle for Driving {
 impl Drive {
     fn see(&mut self, host: Host, what: &What, scene: &Scene<'_>, verdict: &mut Verdict) {
         match what {
+            What::Heard { .. } => self.heard = true,
             What::Dialled { .. } => self.lines += 1,
             What::Closed { line, .. } | What::HungUp(line) => {
                 self.lines = self.lines.saturating_sub(1);
@@ -93,18 +96,20 @@ impl Drive {
                     verdict.mark("short write");
                 }
                 self.wait = Some(*wait);
+                self.heard = false;
             }
             _ => {}
         }
     }
 
-    /// After time has passed nothing is due any more; any other input leaves what was due before and adds nothing.
+    /// After time has passed nothing is due any more. Any other input leaves what was due before, and nothing becomes due
+    /// by it: it would be done at once.
     fn check_wait(&self, host: Host, turn: &Turn, time_passed: bool, scene: &Scene<'_>, verdict: &mut Verdict) {
         let now = turn.now;
         let Some(wait) = turn.wait.filter(|wait| *wait <= now) else { return };
         let text = if time_passed {
             "although time has passed until then"
-        } else if self.wait.is_some_and(|before| before.is_none_or(|before| before > now)) {
+        } else if !self.heard && self.wait.is_some_and(|before| before.is_none_or(|before| before > now)) {
             "although nothing was due before its input"
         } else {
             return;

@@ -24,6 +24,8 @@ struct Link {
     service: u32,
     broker: u32,
     connected: bool,
+    /// Commands that its socket has not taken whole.
+    unsent: u64,
 }
 
 impl Quiet {
@@ -91,7 +93,7 @@ impl Quiet {
             }
             What::Dialled { line, to, .. } => {
                 if let Some(broker) = world::broker_at(to, plan.brokers.len()) {
-                    self.lines.insert(*line, Link { service, broker, connected: false });
+                    self.lines.insert(*line, Link { service, broker, connected: false, unsent: 0 });
                     self.pairs.insert((service, broker), at);
                 }
             }
@@ -100,6 +102,17 @@ impl Quiet {
                     link.connected = true;
                     self.pairs.insert((service, link.broker), at);
                 }
+            }
+            What::Wrote { line, .. } => {
+                self.lines.entry(*line).and_modify(|link| link.unsent += 1);
+            }
+            What::Sent(line, commands) => {
+                self.lines.entry(*line).and_modify(|link| link.unsent = link.unsent.saturating_sub(*commands));
+            }
+            What::Turn { .. } => {
+                // A socket that takes no more delays whatever is said there.
+                let stuck = self.lines.values().filter(|link| link.service == service && link.unsent > 0);
+                self.pairs.extend(stuck.map(|link| ((service, link.broker), at)));
             }
             What::Closed { line, .. } | What::HungUp(line) => {
                 if let Some(link) = self.lines.remove(line) {

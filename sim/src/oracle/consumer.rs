@@ -2,7 +2,7 @@
 //! is claimed from a consumer that shows signs of life (26), and nobody holds more than it may (29).
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 

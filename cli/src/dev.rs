@@ -63,8 +63,10 @@ pub(crate) async fn run(args: &DevArgs) -> Outcome {
         end = signals.next() => Ok(end),
     };
     // All `down`s before the first broker goes: nobody is sent to one that is about to go, too.
-    for member in &members {
-        member.announcer.clone().close(announce::CLOSE).await?;
+    let goodbye = |member: &Member| tokio::spawn(member.announcer.clone().close(announce::CLOSE));
+    for said in members.iter().map(goodbye).collect::<Vec<_>>() {
+        // It is over in any case: a broker whose goodbye is lost expires.
+        let _ = said.await;
     }
     let stopped = members.into_iter().map(|member| member.broker.stop()).collect::<Vec<_>>();
     let end = end?;

@@ -87,7 +87,7 @@ pub struct Embedded {
 }
 
 /// What the thread is told.
-pub(self) mod order {
+mod order {
     pub(super) const RUN: u8 = 0;
     pub(super) const STOP: u8 = 1;
     pub(super) const KILL: u8 = 2;

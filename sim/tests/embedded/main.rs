@@ -1,12 +1,14 @@
 //! A broker behind a socket, as clients see it.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "sockets and their clocks are real")]
 
 mod durable;
 mod support;
 
 use std::io::{Read, Write};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use flota_sim::embedded::{Embedded, Options};
 use support::{Client, Reply, request};
@@ -92,7 +94,7 @@ fn whoever_waits_in_vain_is_told_when_the_time_is_over() {
     let mut client = Client::connect(broker.address());
     client.ask("XGROUP CREATE s g $ MKSTREAM");
     for command in ["BLPOP list 0.1", "XREADGROUP GROUP g c BLOCK 100 STREAMS s >"] {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         assert_eq!(client.ask(command), Reply::Nil, "{command}");
         let took = begun.elapsed().as_millis();
         assert!((99..2_000).contains(&took), "{command}: {took} ms");
@@ -207,8 +209,8 @@ fn a_stock_client_can_talk_to_it() {
 /// Asks until so many connections wait.
 fn until_blocked(client: &mut Client, count: usize) {
     let wanted = format!("blocked_clients:{count}\r\n");
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(10);
     while !client.ask("INFO clients").to_string().contains(&wanted) {
-        assert!(std::time::Instant::now() < deadline, "no {wanted:?} in {}", client.ask("INFO clients"));
+        assert!(Instant::now() < deadline, "no {wanted:?} in {}", client.ask("INFO clients"));
     }
 }

@@ -1,25 +1,4 @@
-//! The command log: what makes a broker's data outlive its process.
-//!
-//! One file, [`FILE`], in the broker's folder. It begins with [`MAGIC`]; records follow, each for what changed at once: by
-//! a command, or by a transaction or a script, with `MULTI` before and `EXEC` behind its commands.
-//!
-//! ```text
-//! u32  length of the payload
-//! u32  CRC-32 of these four bytes
-//! u32  CRC-32 of the payload
-//! payload:
-//!   u64  the server's clock when it took effect, in microseconds since 1970-01-01
-//!   commands up to the end of the payload:
-//!     u32  number of words
-//!     each word: u32 its length, then its bytes
-//! ```
-//!
-//! Numbers are little-endian; the CRC is that of zip and of Python's `zlib.crc32`. Commands executed again in this
-//! order, each at its time, give the same data.
-//!
-//! Records are handed to the system before the replies of their commands leave, so what was answered survives the kill
-//! of the process. It survives the death of the machine only with [`Fsync::Always`]. The log is never rewritten: it grows
-//! with every change, and a start executes all of it.
+//! The command log: what makes a broker's data outlive its process. Its format is with [`FILE`].
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -31,7 +10,28 @@ use rustix::fs::{FlockOperation, flock};
 use super::Fsync;
 use crate::broker::{Logged, ServerTime};
 
-/// The log's name in a broker's folder.
+/// The name of the command log in a broker's folder.
+///
+/// The file begins with [`MAGIC`]; records follow, each for what changed at once: by a command, or by a transaction or a
+/// script, with `MULTI` before and `EXEC` behind its commands.
+///
+/// ```text
+/// u32  length of the payload
+/// u32  CRC-32 of these four bytes
+/// u32  CRC-32 of the payload
+/// payload:
+///   u64  the server's clock when it took effect, in microseconds since 1970-01-01
+///   commands up to the end of the payload:
+///     u32  number of words
+///     each word: u32 its length, then its bytes
+/// ```
+///
+/// Numbers are little-endian; the CRC is that of zip and of Python's `zlib.crc32`. Commands executed again in this
+/// order, each at its time, give the same data.
+///
+/// Records are handed to the system before the replies of their commands leave, so what was answered survives the kill
+/// of the process. It survives the death of the machine only with [`Fsync::Always`]. The log is never rewritten: it grows
+/// with every change, and a start executes all of it, some 200,000 changes a second.
 pub const FILE: &str = "commands.log";
 /// What a log begins with: the version of its format.
 pub const MAGIC: &[u8] = b"flota commands 1\n";

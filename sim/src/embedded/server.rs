@@ -195,6 +195,8 @@ impl Server {
             self.serve(client);
         }
         self.serving = None;
+        // Who asks for what is not there has been told so; kept, it would fill the memory.
+        self.broker.take_gaps();
         if let Some(log) = &mut self.log {
             log.write()?;
         }

@@ -203,6 +203,9 @@ async fn show(args: &DemoArgs, folder: &Path) -> Result<(), Failure> {
     let sent_log = folder.join("sent.log");
     let ledger = Ledger::new(&sent_log).map_err(|why| fail(format!("cannot write {}: {why}", sent_log.display())))?;
     let board = Board::new(ledger, messages);
+    if matches!(server, Server::Embedded) && !args.embedded {
+        board.say("neither redis-server nor valkey-server is in PATH: the brokers are embedded ones");
+    }
     let mut ports = Ports::new();
     let segment = Segment::pick(&mut ports)?;
     let client = connect(processes::config(segment.listen, &segment.name, "demo-sender")).await?;

@@ -145,10 +145,10 @@ impl Log {
         drop(reader);
         replayed.torn = length - whole;
         if replayed.torn > 0 {
-            self.file.set_len(whole)?;
+            self.file.set_len(whole).map_err(|why| self.failed(&why))?;
         }
         if whole == 0 {
-            self.file.write_all(MAGIC)?;
+            self.file.write_all(MAGIC).map_err(|why| self.failed(&why))?;
         }
         Ok(replayed)
     }

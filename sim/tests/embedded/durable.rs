@@ -155,3 +155,12 @@ fn a_folder_belongs_to_one_broker() {
     drop(broker);
     Embedded::start(options(&folder)).unwrap();
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_log_that_cannot_be_written_is_an_error_that_names_it() {
+    let folder = Folder::new();
+    std::os::unix::fs::symlink("/dev/full", folder.path().join(FILE)).unwrap();
+    let why = Embedded::start(options(&folder)).unwrap_err().to_string();
+    assert!(why.contains("cannot write") && why.contains(FILE), "{why}");
+}

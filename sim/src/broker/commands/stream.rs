@@ -1,0 +1,5 @@
+//! Streams.
+
+use super::Command;
+
+pub(super) const TABLE: &[Command] = &[];

@@ -50,6 +50,8 @@ fn a_server_is_like_itself() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for kind in Kind::ALL {
         let Some(executable) = kind.find() else { continue };
+        let other = match env::var("FLOTA_DIFF_OTHER").as_deref() { Ok("6") => Kind::Redis62, Ok("7") => Kind::Redis70, Ok("8") => Kind::Valkey81, _ => kind }; // TEMP
+        let executable = other.find().unwrap_or(executable);
         let mut twin = Twin::new(Server::start(&executable, "twin"));
         run(kind, &mut twin, number("FLOTA_DIFF_TWIN").unwrap_or(100));
     }

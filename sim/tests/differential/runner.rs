@@ -44,7 +44,8 @@ impl fmt::Display for Difference {
         for line in &self.history {
             writeln!(f, "    {line}")?;
         }
-        write!(f, "{}", self.what)
+        let lines = self.what.lines().map(|line| line.chars().take(2_000).collect::<String>());
+        f.write_str(&lines.collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -53,12 +54,13 @@ pub struct Bench<'a> {
     server: &'a Server,
     subject: &'a mut dyn Subject,
     observer: Connection,
+    /// Takes no part: it only shows when the server has nothing more to do.
+    sentinel: Connection,
 }
 
 impl<'a> Bench<'a> {
     pub fn new(server: &'a Server, subject: &'a mut dyn Subject) -> Self {
-        let observer = server.connect();
-        Self { server, subject, observer }
+        Self { server, subject, observer: server.connect(), sentinel: server.connect() }
     }
 
     /// Runs a sequence on fresh connections and empty data. A panic of the subject is a difference, too.
@@ -91,7 +93,7 @@ impl<'a> Bench<'a> {
         let result = result.map_err(|what| Difference { step: at, what, history: run.history.clone() });
         drop(run);
         // Nothing of this sequence's connections is left when the next one begins.
-        self.observer.settle();
+        self.sentinel.settle();
         result
     }
 }
@@ -318,7 +320,7 @@ impl<'b, 'a> Run<'b, 'a> {
     fn read_reply(&mut self, at: usize) -> Result<Wire, NoReply> {
         match self.connection(at).read_soon() {
             Err(NoReply::Silent) if at != OBSERVER => {
-                self.bench.observer.settle();
+                self.bench.sentinel.settle();
                 self.connection(at).read_now()
             }
             reply => reply,
@@ -326,7 +328,7 @@ impl<'b, 'a> Run<'b, 'a> {
     }
 
     fn expect_silence(&mut self, at: usize) -> Step1 {
-        self.bench.observer.settle();
+        self.bench.sentinel.settle();
         match self.connection(at).read_now() {
             Err(NoReply::Silent) => Ok(()),
             other => Err(format!("connection {at}: server: {other:?}\n  model: blocked")),

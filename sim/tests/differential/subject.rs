@@ -6,7 +6,7 @@ use bytes::Bytes;
 use flota_sim::broker::{Broker, ClientId, Out, Profile, ServerTime, Value};
 
 use crate::server::{Connection, Kind, NoReply, Server};
-use crate::wire::{self, Wire};
+use crate::wire::Wire;
 
 /// What a subject does for a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]

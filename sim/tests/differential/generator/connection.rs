@@ -51,7 +51,8 @@ pub(super) fn draft(g: &mut Gen, clients: usize) -> Draft {
         "CLIENT LIST" => if g.rng.chance(40) { draft.option("ID").word(other) } else { draft },
         "PUBLISH" => draft.text(channel(g)).text(g.value()),
         "SUBSCRIBE" => (0..1 + g.rng.below(2)).fold(draft, |draft, _| draft.text(channel(g))),
-        "UNSUBSCRIBE" => if g.rng.chance(70) { draft.text(channel(g)) } else { draft },
+        // Without channels it leaves all of them, in an order that is hashed.
+        "UNSUBSCRIBE" => draft.text(channel(g)),
         "WATCH" => draft.text(g.any_key()),
         "bogus" => {
             let mut draft = draft;

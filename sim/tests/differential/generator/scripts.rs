@@ -122,7 +122,10 @@ fn flota(g: &mut Gen) -> Draft {
     match script {
         Script::Claim => claim(g, draft),
         Script::Dead => dead(g, draft),
-        Script::Defer => held(g, draft.text("1").text(stream(g)), |g, draft| draft.text(g.rng.pick(&["0", "1000000", "3500000"]))),
+        Script::Defer => {
+            let draft = draft.text("1").text(stream(g));
+            held(g, draft, |g, draft| draft.text(g.rng.pick(&["0", "1000000", "3500000"])))
+        }
         Script::Ensure => ensure(g, draft),
         Script::Leave => draft.text("2").text(stream(g)).text(stream(g)).text(group(g)).text(consumer(g)),
         Script::Reap => {
@@ -135,7 +138,10 @@ fn flota(g: &mut Gen) -> Draft {
             draft.word(streams::whole_id(g)).word(streams::whole_id(g))
         }
         Script::Release => release(g, draft),
-        Script::Renew => held(g, draft.text("1").text(stream(g)), |_, draft| draft),
+        Script::Renew => {
+            let draft = draft.text("1").text(stream(g));
+            held(g, draft, |_, draft| draft)
+        }
         Script::Replay => {
             let draft = draft.text("2").text(stream(g)).text(stream(g));
             let draft = draft.text(g.rng.pick(&["", "g1", "g2"])).text(g.rng.pick(&["", "0", "1"]));

@@ -38,12 +38,21 @@ pub(super) fn draft(g: &mut Gen, _: usize) -> Draft {
         }
         "XREAD" => xread(g, draft),
         "XREADGROUP" => xreadgroup(g, draft),
-        "XACK" => some_ids(g, draft.text(stream(g)).text(g.rng.pick(GROUPS))),
+        "XACK" => {
+            let draft = draft.text(stream(g)).text(g.rng.pick(GROUPS));
+            some_ids(g, draft)
+        }
         "XPENDING" => xpending(g, draft),
         "XCLAIM" => xclaim(g, draft),
         "XAUTOCLAIM" => xautoclaim(g, draft),
-        "XDEL" => some_ids(g, draft.text(stream(g))),
-        "XTRIM" => limit(g, draft.text(stream(g))),
+        "XDEL" => {
+            let draft = draft.text(stream(g));
+            some_ids(g, draft)
+        }
+        "XTRIM" => {
+            let draft = draft.text(stream(g));
+            limit(g, draft)
+        }
         "XGROUP" => xgroup(g),
         "XINFO" => xinfo(g),
         _ => draft.text(g.rng.pick(STREAMS)),

@@ -9,6 +9,7 @@ use core::str::FromStr;
 use core::time::Duration;
 
 use crate::announce::EncodeError;
+use crate::mutant::Mutant;
 
 /// Where a server listens: an IP literal, or a host name that the adapter resolves at every dial.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,9 +179,25 @@ pub struct Config {
     pub timing: Timing,
     /// Sizes.
     pub limits: Limits,
+    /// A planted fault. None, except where a test shows that a fault is noticed.
+    #[cfg(feature = "mutants")]
+    #[doc(hidden)]
+    pub mutant: Option<Mutant>,
 }
 
 impl Config {
+    /// Whether this fault is planted; without the feature `mutants` that is `false` when it is compiled.
+    #[inline(always)]
+    pub(crate) fn is_mutant(&self, mutant: Mutant) -> bool {
+        #[cfg(feature = "mutants")]
+        return self.mutant == Some(mutant);
+        #[cfg(not(feature = "mutants"))]
+        {
+            let _ = mutant;
+            false
+        }
+    }
+
     /// A fleet found by its announcements on the usual port.
     #[must_use]
     pub fn discover() -> Self {

@@ -139,6 +139,18 @@ impl Conn {
         Some(Matched { route: slot.route, script: slot.script, fits: slot.expect.fits(reply) })
     }
 
+    /// Like [`pop`](Self::pop), and the slot stays: only a planted fault asks for it.
+    pub(crate) fn peek(&mut self, reply: &Reply, now: Mono) -> Option<Matched> {
+        let slot = self.slots.front()?;
+        self.progress = now;
+        Some(Matched { route: slot.route, script: slot.script.clone(), fits: slot.expect.fits(reply) })
+    }
+
+    /// Removes a slot: only a planted fault asks for it.
+    pub(crate) fn forget_route(&mut self, route: Route) {
+        self.slots.retain(|slot| slot.route != route);
+    }
+
     /// Everything still unanswered, oldest first, with whether it may have reached the server.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Route, bool)> + '_ {
         let sent = self.accepted.saturating_sub(self.answered);

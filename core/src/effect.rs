@@ -6,6 +6,7 @@ use alloc::collections::VecDeque;
 use crate::command::Command;
 use crate::config::Config;
 use crate::id::{BrokerId, ConnId, OpId, SubId};
+use crate::mutant::Mutant;
 use crate::output::{Event, Output, Unready};
 use crate::reply::Reply;
 use crate::stats::Stats;
@@ -30,6 +31,12 @@ impl Cx<'_> {
 
     pub(crate) fn effect(&mut self, effect: Effect) {
         self.effects.push_back(effect);
+    }
+
+    /// Whether this fault is planted.
+    #[inline(always)]
+    pub(crate) fn mutant(&self, mutant: Mutant) -> bool {
+        self.config.is_mutant(mutant)
     }
 }
 

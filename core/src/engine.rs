@@ -23,6 +23,7 @@ use crate::effect::{Cx, Effect, Route, Timer};
 use crate::fleet::Fleet;
 use crate::id::{BrokerId, ConnId, DeliveryId, OpId, SubId};
 use crate::link::{Links, client_name};
+use crate::mutant::Mutant;
 use crate::op::{Op, Reject, Rejected, Stale, Sub, Verdict};
 use crate::output::{Closed, Event, Output, Unready, WaitReason};
 use crate::placement::Placement;
@@ -217,6 +218,9 @@ impl Engine {
     /// It is finished already.
     pub fn cancel(&mut self, now: Now, op: OpId) -> Result<(), Stale> {
         self.with(now, |engine, _| {
+            if engine.config.is_mutant(Mutant::CancelRemovesSlot) {
+                engine.links.forget_route(Route::Op(op));
+            }
             let (producer, mut cx) = engine.lend_producer();
             producer.cancel(op, &mut cx)
         })
@@ -279,7 +283,9 @@ impl Engine {
             }
             let slot = engine.timers.register(Timer::Shutdown);
             // Consumers keep the grace for handlers and need a moment more for their last words.
-            engine.timers.arm(slot, now.mono + grace + LAST_WORDS);
+            if !engine.config.is_mutant(Mutant::StopNever) {
+                engine.timers.arm(slot, now.mono + grace + LAST_WORDS);
+            }
             engine.life = Life::Stopping(slot);
             let (producer, mut cx) = engine.lend_producer();
             producer.stop(&mut cx);
@@ -304,7 +310,8 @@ impl Engine {
                 return output;
             }
         }
-        Output::Wait(if self.life == Life::Stopped { None } else { self.timers.next() })
+        let is_over = self.life == Life::Stopped && !self.config.is_mutant(Mutant::WaitAfterStop);
+        Output::Wait(if is_over { None } else { self.timers.next() })
     }
 
     /// Why [`Output::Wait`] names the time it names.
@@ -347,6 +354,13 @@ impl Engine {
         &self.stats
     }
 
+    /// Whether this fault is planted: the driver asks for its own.
+    #[cfg(feature = "std")]
+    #[inline(always)]
+    pub(crate) fn is_mutant(&self, mutant: Mutant) -> bool {
+        self.config.is_mutant(mutant)
+    }
+
     // ---- one input ----
 
     /// Runs one input and what it causes. What is due stays due: only `handle_timeout` lets time pass.
@@ -376,9 +390,18 @@ impl Engine {
     }
 
     fn fire_due(&mut self) {
+        if self.config.is_mutant(Mutant::FiresEarly)
+            && let Some((_, timer)) = self.timers.pop_due(self.now.mono + Duration::from_millis(200))
+        {
+            self.on_timer(timer);
+            self.route();
+        }
         while let Some((_, timer)) = self.timers.pop_due(self.now.mono) {
             self.on_timer(timer);
             self.route();
+            if self.config.is_mutant(Mutant::OneTimerPerTimeout) {
+                break;
+            }
         }
     }
 
@@ -393,18 +416,26 @@ impl Engine {
 
     /// Decides what a burst of inputs has made possible: placements, then acknowledgements, claims and reads.
     fn flush(&mut self) {
+        if self.config.is_mutant(Mutant::RotationRestarts) {
+            self.placement.restart();
+        }
         while let Some((op, key)) = self.producer.next_waiting() {
             let (placement, mut cx) = self.lend_placement();
             let Some(broker) = placement.pick(key, &mut cx) else {
                 let (producer, mut cx) = self.lend_producer();
                 producer.wait(&mut cx);
                 // Some may have no time to wait at all.
-                producer.on_deadline(&mut cx);
+                if !cx.mutant(Mutant::ZeroWaitArmed) {
+                    producer.on_deadline(&mut cx);
+                }
                 break;
             };
             let (producer, mut cx) = self.lend_producer();
             producer.place(op, broker, &mut cx);
             self.route();
+            if self.config.is_mutant(Mutant::OnePerFlush) {
+                break;
+            }
         }
         while self.consumers.has_dirty() {
             let (consumers, mut cx) = self.lend_consumers();
@@ -417,7 +448,8 @@ impl Engine {
     }
 
     fn finish_if_idle(&mut self) {
-        if self.producer.is_idle() && self.consumers.is_empty() {
+        let is_idle = self.producer.is_idle() && self.consumers.is_empty();
+        if is_idle || self.config.is_mutant(Mutant::StopsAtOnce) {
             self.finish();
         }
     }

@@ -98,6 +98,8 @@ mod fleet;
 pub mod id;
 pub mod key;
 mod link;
+#[doc(hidden)]
+pub mod mutant;
 pub mod op;
 pub mod output;
 mod placement;

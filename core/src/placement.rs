@@ -2,6 +2,7 @@
 
 use crate::effect::{Cx, Timer};
 use crate::id::{BrokerId, Table};
+use crate::mutant::Mutant;
 use crate::router::Router;
 use crate::timers::TimerSlot;
 
@@ -93,8 +94,14 @@ impl Placement {
         }
     }
 
+    /// The rotation begins anew: only a planted fault asks for it.
+    pub(crate) fn restart(&mut self) {
+        self.router.restart();
+    }
+
     /// The broker for the next message: in turn, or the key's home.
     pub(crate) fn pick(&mut self, key: Option<u64>, cx: &mut Cx<'_>) -> Option<BrokerId> {
+        let key = if cx.mutant(Mutant::UnkeyedByHash) { Some(key.unwrap_or(0)) } else { key };
         let broker = match key {
             None => self.router.pick(),
             Some(hash) => {

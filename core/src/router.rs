@@ -60,6 +60,10 @@ impl Router {
         Some(broker)
     }
 
+    pub(crate) fn restart(&mut self) {
+        self.next = 0;
+    }
+
     /// The broker on which `weight` is highest: rendezvous hashing, so that losing one of n moves 1/n of the keys.
     pub fn pick_highest(&self, weight: impl Fn(BrokerId) -> u64) -> Option<BrokerId> {
         self.ready.iter().copied().max_by_key(|broker| (weight(*broker), *broker))

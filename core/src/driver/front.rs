@@ -14,6 +14,7 @@ use super::routes::Routes;
 use super::sockets::Gauge;
 use crate::engine::Engine;
 use crate::id::{DeliveryId, OpId, SubId};
+use crate::mutant::Mutant;
 use crate::op::{Op, Settled, Sub, Verdict};
 use crate::output::{Delivery, Event};
 use crate::sync::Arc;
@@ -275,6 +276,9 @@ impl Front {
             Some(subscriber) if !subscriber.leaving => {
                 if subscriber.deliveries.is_empty() {
                     self.touched.push(delivery.sub);
+                }
+                if engine.is_mutant(Mutant::DriverDropsDelivery) {
+                    subscriber.deliveries.clear();
                 }
                 subscriber.deliveries.push(delivery);
             }

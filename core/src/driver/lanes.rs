@@ -11,6 +11,7 @@ use crate::command::Command;
 use crate::config::Endpoint;
 use crate::engine::Engine;
 use crate::id::{ConnId, Id};
+use crate::mutant::Mutant;
 use crate::time::Now;
 
 /// The announcement socket's number in the ready set; connections follow it.
@@ -106,7 +107,11 @@ impl<N: Net> Lanes<N> {
             lane.to_write = false;
             let conn = lane.conn;
             let mut cx = Context::from_waker(&slot.waker);
-            wrote |= lane.write(&mut cx, |commands| engine.handle_sent(now, conn, commands));
+            wrote |= lane.write(&mut cx, |commands| {
+                if !engine.is_mutant(Mutant::DriverSentUnreported) {
+                    engine.handle_sent(now, conn, commands);
+                }
+            });
             if lane.is_broken() {
                 list_to_read(&mut self.to_read, lane, index);
             }

@@ -3,6 +3,7 @@
 use super::{Engine, Life};
 use crate::effect::{Effect, Route};
 use crate::id::BrokerId;
+use crate::mutant::Mutant;
 use crate::output::Unready;
 use crate::reply::Reply;
 use crate::topic::consumer::Contact;
@@ -36,7 +37,7 @@ impl Engine {
                 links.hurry(broker, &mut cx);
             }
             Effect::Left(broker) => {
-                self.placement.set_present(broker, false);
+                self.placement.set_present(broker, self.config.is_mutant(Mutant::DownKeepsRotation));
                 let (departures, mut cx) = self.lend_departures();
                 departures.leave(broker, &mut cx);
             }
@@ -65,6 +66,9 @@ impl Engine {
                 let news = self.placement.is_memory_full(broker) != full;
                 let (placement, mut cx) = self.lend_placement();
                 placement.on_memory(broker, full, &mut cx);
+                if full && self.config.is_mutant(Mutant::OomStopsReads) {
+                    self.consumers.on_broker_unready(broker);
+                }
                 if news {
                     let (fleet, mut cx) = self.lend_fleet();
                     fleet.on_memory(broker, full, &mut cx);
@@ -158,7 +162,9 @@ impl Engine {
     }
 
     fn on_unready(&mut self, broker: BrokerId, why: Unready) {
-        self.placement.on_unready(broker);
+        if !(self.links.is_connected(broker) && self.config.is_mutant(Mutant::RefusingKept)) {
+            self.placement.on_unready(broker);
+        }
         self.consumers.on_broker_unready(broker);
         if let Some((announcer, mut cx)) = self.lend_announcer() {
             announcer.on_unready(&why, &mut cx);

@@ -17,6 +17,7 @@ use crate::announce::{self, Announcement, Interval, Status};
 use crate::config::{Config, Endpoint};
 use crate::effect::{Cx, Effect, Timer};
 use crate::id::{BrokerId, Slab};
+use crate::mutant::Mutant;
 use crate::output::{BrokerChange, BrokerEvent, Event, NotAdmitted, Unready, UnreadyReason};
 use crate::rng::Seed;
 use crate::time::Mono;
@@ -74,9 +75,19 @@ impl Fleet {
     }
 
     fn hear(&mut self, from: SocketAddr, datagram: &[u8], cx: &mut Cx<'_>) -> Result<(), NotAdmitted> {
-        let said = announce::parse(datagram).map_err(NotAdmitted::Malformed)?;
+        let said = announce::parse(datagram).map_err(NotAdmitted::Malformed);
+        if said.is_err() && cx.mutant(Mutant::MalformedProlongs) {
+            let heard = self.members.iter_mut().flat_map(|(_, member)| &mut member.place.guids);
+            heard.for_each(|heard| heard.deadline = heard.deadline + Duration::from_secs(60));
+        }
+        let said = said?;
         let Some(discovery) = &cx.config.discovery else { return Ok(()) };
-        admission::check(discovery, from, &said)?;
+        match admission::check(discovery, from, &said) {
+            Err(NotAdmitted::OtherName) if cx.mutant(Mutant::OtherFleetHeard) => {}
+            Err(NotAdmitted::Network) if cx.mutant(Mutant::NetworkUnchecked) => {}
+            Err(NotAdmitted::HostName) if cx.mutant(Mutant::HostNameDialled) => {}
+            checked => checked?,
+        }
         match said.status {
             Status::Up { interval, .. } => self.on_up(from, &said, interval, cx),
             Status::Down => {
@@ -105,7 +116,9 @@ impl Fleet {
         let Some(known) = member.place_mut(address).and_then(|place| place.heard_mut(said.guid)) else {
             return self.on_new_guid(from, broker, address, heard, cx);
         };
-        known.deadline = deadline;
+        if !cx.mutant(Mutant::HeardNotProlonged) {
+            known.deadline = deadline;
+        }
         known.last = heard.last;
         member.announcements += 1;
         member.last_up = cx.now.mono;
@@ -128,10 +141,13 @@ impl Fleet {
         let owner = self.index.by_guid(heard.guid);
         let room = match owner.and_then(|owner| self.members.get(owner)) {
             Some(member) => member.rest.alternatives.len() < limits.alternatives as usize,
-            None => self.members.len() < limits.brokers as usize,
+            None => self.members.len() < limits.brokers as usize || cx.mutant(Mutant::FullTableGrows),
         };
         if !room {
             return Err(NotAdmitted::FleetFull);
+        }
+        if owner.is_some() && cx.mutant(Mutant::SecondAddressIgnored) {
+            return Ok(());
         }
         self.sources.draw(from.ip(), cx.now.mono)?;
         let mut place = Place::new(address.to_endpoint(), false);
@@ -167,6 +183,9 @@ impl Fleet {
     ) -> Result<(), NotAdmitted> {
         let Some(member) = self.members.get_mut(broker) else { return Ok(()) };
         let is_back = member.state == State::Leaving;
+        if is_back && cx.mutant(Mutant::RejoinIgnored) {
+            return Ok(());
+        }
         // A forged `down` must not let a flood of forged newcomers keep the real one out.
         let is_new = !(is_back && member.rest.shown == Some(heard.guid));
         if is_new {
@@ -204,7 +223,8 @@ impl Fleet {
         let is_static = member.is_static();
         let Some(place) = member.place_mut(address) else { return };
         // A configured address is not ended by a datagram without a signature.
-        if place.configured || place.newest() != Some(said.guid) {
+        let is_newest = place.newest() == Some(said.guid) || cx.mutant(Mutant::DownOfAnyone);
+        if place.configured || !is_newest || cx.mutant(Mutant::DownIgnored) {
             return;
         }
         if in_use && !is_static {
@@ -402,11 +422,16 @@ impl Fleet {
 /// How long a broker may be silent, by its own latest announcement. A millisecond more than what it promises.
 fn silence(interval: Interval, config: &Config) -> Duration {
     let interval = Duration::from_millis(interval.as_millis()).min(config.timing.interval_cap);
-    interval.saturating_add(config.timing.grace).saturating_add(Duration::from_millis(1))
+    let times =
+        if config.is_mutant(Mutant::GraceSkipped) { 0 } else { 1 + u32::from(config.is_mutant(Mutant::ExpiryLate)) };
+    interval.saturating_add(config.timing.grace * times).saturating_add(Duration::from_millis(1))
 }
 
 fn rearm(member: &mut Member, cx: &mut Cx<'_>) {
     let Some(due) = member.due(cx.config.timing.alternative_after) else { return disarm(member, cx) };
+    if member.armed != Mono::NEVER && cx.mutant(Mutant::LivenessNotRearmed) {
+        return;
+    }
     member.armed = due;
     cx.timers.arm(member.timer, due);
 }

@@ -21,6 +21,7 @@ use crate::config::Endpoint;
 use crate::conn::{Conn, Facts, Lane, Matched, Phase};
 use crate::effect::{Client, Cx, Effect, Own, Route, Timer};
 use crate::id::{BrokerId, ConnId, Slab, SubId, Table};
+use crate::mutant::{Mutant, global_count};
 use crate::output::{Closed, ClosedReason, Event, Output, Unready, UnreadyReason, Warning};
 use crate::reply::{ErrorClass, Reply};
 use crate::rng::{Purpose, Rng, Seed};
@@ -218,7 +219,7 @@ impl Links {
     /// Opens a subscription's own connection to a broker and keeps it open.
     pub(crate) fn open_reader(&mut self, sub: SubId, broker: BrokerId, cx: &mut Cx<'_>) {
         let Some(link) = self.links.get_mut(broker) else { return };
-        if link.readers.iter().any(|reader| reader.sub == sub) {
+        if link.readers.iter().any(|reader| reader.sub == sub) && !cx.mutant(Mutant::ReaderDoubled) {
             return;
         }
         let timer = cx.timers.register(Timer::ReaderDial(broker, sub));
@@ -246,6 +247,11 @@ impl Links {
         }
     }
 
+    /// Removes the place of an answer: only a planted fault asks for it.
+    pub(crate) fn forget_route(&mut self, route: Route) {
+        self.conns.iter_mut().for_each(|(_, conn)| conn.forget_route(route));
+    }
+
     // ---- what sockets report ----
 
     pub(crate) fn on_connected(&mut self, id: ConnId, cx: &mut Cx<'_>) {
@@ -259,7 +265,7 @@ impl Links {
 
     pub(crate) fn on_sent(&mut self, id: ConnId, commands: u64, cx: &mut Cx<'_>) {
         match self.conns.get_mut(id) {
-            Some(conn) => conn.accept(commands),
+            Some(conn) => conn.accept(commands.saturating_sub(u64::from(cx.mutant(Mutant::SentShort)))),
             None => stale(cx),
         }
     }
@@ -278,7 +284,9 @@ impl Links {
             return;
         }
         let broker = conn.broker;
-        match conn.pop(&reply, cx.now.mono) {
+        let keeps = matches!(reply, Reply::Error(_)) && cx.mutant(Mutant::ErrorKeepsSlot);
+        let matched = if keeps { conn.peek(&reply, cx.now.mono) } else { conn.pop(&reply, cx.now.mono) };
+        match matched {
             Some(matched) if matched.fits => {
                 cx.stats.replies += 1;
                 self.dispatch(id, broker, matched, reply, cx);
@@ -388,7 +396,8 @@ impl Links {
             }
         }
         if let Some(opened) = self.conns.get(conn) {
-            cx.timers.arm(opened.timer, opened.deadline(&cx.config.timing));
+            let more = if cx.mutant(Mutant::GlobalCounter) { global_count() } else { 0 };
+            cx.timers.arm(opened.timer, opened.deadline(&cx.config.timing) + Duration::from_micros(more));
         }
         cx.stats.dials += 1;
         cx.out.push_back(Output::Dial { conn, to: link.endpoint.clone() });
@@ -426,7 +435,9 @@ impl Links {
         let full = if link.full { conn.unanswered() > most / 2 } else { conn.unanswered() >= most };
         if full != link.full {
             link.full = full;
-            cx.effect(Effect::Room(broker, !full));
+            if full || !cx.mutant(Mutant::RoomForgotten) {
+                cx.effect(Effect::Room(broker, !full));
+            }
         }
     }
 
@@ -515,9 +526,10 @@ impl Links {
         let Some((broker, lane, client, phase)) = self.bury(id, cx) else { return };
         let now = cx.now.mono;
         let Some(link) = self.links.get_mut(broker) else { return };
+        let most = if cx.mutant(Mutant::BackoffSkipped) { Duration::from_millis(1) } else { Duration::MAX };
         match lane {
             Lane::Command => {
-                let at = now + link.backoff.after_loss(why.reason, now, &cx.config.timing, &mut self.rng);
+                let at = now + link.backoff.after_loss(why.reason, now, &cx.config.timing, &mut self.rng).min(most);
                 link.command = None;
                 link.state = State::Down;
                 link.asked = None;
@@ -527,10 +539,12 @@ impl Links {
             }
             Lane::Reader(sub) => {
                 let Some(reader) = link.readers.iter_mut().find(|reader| reader.sub == sub) else { return };
-                let at = now + reader.backoff.after_loss(why.reason, now, &cx.config.timing, &mut self.rng);
+                let at = now + reader.backoff.after_loss(why.reason, now, &cx.config.timing, &mut self.rng).min(most);
                 reader.conn = None;
                 reader.ready = false;
-                cx.timers.arm(reader.timer, at);
+                if !cx.mutant(Mutant::ReaderNotRedialled) {
+                    cx.timers.arm(reader.timer, at);
+                }
                 if phase == Phase::Ready {
                     cx.effect(Effect::ReaderLost { sub, broker, client });
                 }
@@ -542,9 +556,12 @@ impl Links {
     fn bury(&mut self, id: ConnId, cx: &mut Cx<'_>) -> Option<(BrokerId, Lane, Option<Client>, Phase)> {
         let mut conn = self.conns.remove(id)?;
         cx.stats.closes += 1;
-        cx.timers.remove(conn.timer);
+        if !cx.mutant(Mutant::ConnTimerLeaked) {
+            cx.timers.remove(conn.timer);
+        }
         let broker = conn.broker;
         for (route, sent) in conn.drain() {
+            let sent = sent && !cx.mutant(Mutant::OrphansUnsent);
             if !matches!(route, Route::Own(_) | Route::Discard) {
                 cx.effects.push_back(Effect::Orphan { broker, route, sent });
             }

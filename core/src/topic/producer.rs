@@ -12,6 +12,7 @@ use alloc::format;
 use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use bytes::Bytes;
 
@@ -22,6 +23,7 @@ use crate::config::{Endpoint, Limits};
 use crate::effect::{Cx, Effect, Route, Timer};
 use crate::id::{BrokerId, OpId, Slab, Table};
 use crate::key::{self, Key};
+use crate::mutant::Mutant;
 use crate::op::{Call, NotSent, Op, OpError, Outcome, Policy, Refused, Reject, Rejected, Send, Stale, Stored};
 use crate::output::{Event, Warning};
 use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
@@ -140,12 +142,13 @@ impl Producer {
                 message.headers.into_iter().map(|(name, value)| (format!("h:{name}").into(), value)).collect();
             Arc::new(Extra { key: message.key, headers })
         });
+        let cut = usize::from(cx.mutant(Mutant::BodyShort)).min(message.body.len());
         let sending = Sending {
             topic: self.topic_index(topic),
             broker: None,
             partition: 0,
             id,
-            body: message.body,
+            body: message.body.slice(..message.body.len() - cut),
             extra,
             key_hash,
             bytes,
@@ -185,6 +188,11 @@ impl Producer {
             }
             Pending::Send(Sending { broker: None, .. }) => OpError::NotSent(NotSent::Cancelled),
         };
+        let error = if cx.mutant(Mutant::CancelNotSent) { OpError::NotSent(NotSent::Cancelled) } else { error };
+        if cx.mutant(Mutant::CancelKeepsOp) {
+            cx.event(Event::Done { op, result: Err(error) });
+            return Ok(());
+        }
         self.finish(op, Err(error), cx);
         Ok(())
     }
@@ -209,7 +217,9 @@ impl Producer {
         sending.broker = Some(broker);
         self.waiting -= 1;
         self.waiting_bytes = self.waiting_bytes.saturating_sub(sending.bytes);
-        self.deadlines.remove(&(sending.deadline, op));
+        if !cx.mutant(Mutant::DeadlineSurvivesPlacement) {
+            self.deadlines.remove(&(sending.deadline, op));
+        }
         let topic = sending.topic;
         self.register(topic, broker, cx);
         let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
@@ -241,16 +251,24 @@ impl Producer {
                 }
             }
         }
-        if let Some((at, _)) = self.deadlines.first() {
+        if let Some((at, _)) = self.deadlines.first()
+            && !cx.mutant(Mutant::DeadlineUnarmed)
+        {
             cx.timers.arm(self.timer, *at);
         }
     }
 
     pub(crate) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
+        let early = Duration::from_secs(u64::from(cx.mutant(Mutant::DeadlineEarly)));
         while let Some((at, op)) = self.deadlines.first().copied() {
-            if at > cx.now.mono {
-                cx.timers.arm(self.timer, at);
+            if at > cx.now.mono + early {
+                if !cx.mutant(Mutant::DeadlineUnarmed) {
+                    cx.timers.arm(self.timer, at);
+                }
                 return;
+            }
+            if cx.mutant(Mutant::DeadlineSurvivesPlacement) {
+                self.deadlines.pop_first();
             }
             self.give_up(op, NotSent::NoBroker, cx);
         }
@@ -283,14 +301,26 @@ impl Producer {
     /// No answer will come.
     pub(crate) fn on_orphan(&mut self, op: OpId, broker: BrokerId, sent: bool, cx: &mut Cx<'_>) {
         let at = self.at(broker).unwrap_or_else(nowhere);
+        if cx.mutant(Mutant::OrphanUnresolved) {
+            self.ops.remove(op);
+        }
         match self.ops.get_mut(op) {
             None => {}
             Some(Pending::Call(_)) => {
                 let error = if sent { OpError::Ambiguous(at) } else { OpError::NotSent(NotSent::NotReady) };
                 self.finish(op, Err(error), cx);
             }
+            Some(Pending::Send(sending)) if sent && cx.mutant(Mutant::LostIsStored) => {
+                let entry = StreamId { ms: 0, seq: 0 };
+                let stored = Stored { id: sending.id, broker, partition: sending.partition, entry };
+                self.finish(op, Ok(Outcome::Stored(stored)), cx);
+            }
+            Some(Pending::Send(_)) if sent && cx.mutant(Mutant::LostIsRefused) => {
+                let refused = self.refused(broker, ErrorReply::new(b"ERR the connection was lost"));
+                self.finish(op, Err(OpError::Refused(refused)), cx);
+            }
             Some(Pending::Send(sending)) if sent => {
-                if sending.policy == Policy::AtMostOnce {
+                if sending.policy == Policy::AtMostOnce && !cx.mutant(Mutant::OnceAgain) {
                     return self.finish(op, Err(OpError::Ambiguous(at)), cx);
                 }
                 sending.ambiguous = Some(at);
@@ -512,6 +542,8 @@ impl Producer {
     fn give_up(&mut self, op: OpId, why: NotSent, cx: &mut Cx<'_>) {
         let error = match self.ops.get_mut(op) {
             Some(Pending::Send(sending)) => match (sending.ambiguous.take(), sending.refused.take()) {
+                (Some(_), _) if cx.mutant(Mutant::GiveUpForgetsDoubt) => OpError::NotSent(why),
+                (Some(_), Some(refused)) if cx.mutant(Mutant::RefusalHidesDoubt) => OpError::Refused(refused),
                 (Some(at), _) => OpError::Ambiguous(at),
                 (None, Some(refused)) => OpError::Refused(refused),
                 (None, None) => OpError::NotSent(why),
@@ -526,7 +558,8 @@ impl Producer {
             && sending.queued
         {
             self.waiting -= 1;
-            self.waiting_bytes = self.waiting_bytes.saturating_sub(sending.bytes);
+            let freed = if cx.mutant(Mutant::BacklogBytesLeaked) { 0 } else { sending.bytes };
+            self.waiting_bytes = self.waiting_bytes.saturating_sub(freed);
             self.deadlines.remove(&(sending.deadline, op));
         }
         cx.event(Event::Done { op, result });

@@ -1,5 +1,7 @@
 //! A reply as a value.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 /// A reply, or a part of one. What RESP2 lacks is written there as the server writes it: a map as a flat array.
@@ -11,8 +13,8 @@ pub enum Value {
     NilArray,
     /// A number.
     Int(i64),
-    /// A status, as `OK`.
-    Status(&'static str),
+    /// A status, as `OK`. A script may make up its own.
+    Status(Cow<'static, str>),
     /// A refusal: its code, a space, the text.
     Error(String),
     /// Bytes.
@@ -33,7 +35,13 @@ pub enum Value {
 
 impl Value {
     /// The status that most writes answer.
-    pub const OK: Self = Self::Status("OK");
+    pub const OK: Self = Self::Status(Cow::Borrowed("OK"));
+
+    /// A status that is a constant.
+    #[must_use]
+    pub const fn status(text: &'static str) -> Self {
+        Self::Status(Cow::Borrowed(text))
+    }
 
     /// Bytes from anything.
     pub fn bulk(bytes: impl Into<Bytes>) -> Self {

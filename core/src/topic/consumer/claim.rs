@@ -13,6 +13,7 @@ use crate::command::{Arg, By, Command, Eval};
 use crate::effect::Cx;
 use crate::id::{DeliveryId, Slab};
 use crate::key;
+use crate::mutant::Mutant;
 use crate::output::{Event, Warning};
 use crate::reply::{EntriesBuilder, ErrorClass, Reply, View};
 use crate::script::{FREE, RETRY, RETRY_HORIZON_MS, Script};
@@ -115,12 +116,17 @@ impl Consumer {
             }
             let min_idle_ms = match name {
                 FREE => 0,
+                RETRY if cx.mutant(Mutant::RetryNever) => continue,
+                RETRY if cx.mutant(Mutant::RetryNotDue) => 0,
                 RETRY => RETRY_HORIZON_MS,
+                _ if cx.mutant(Mutant::ClaimAlive) => 0,
                 // It answered or renewed lately: alive.
                 _ if u64::try_from(idle_ms).unwrap_or(0) < claim_idle_ms => continue,
                 _ => claim_idle_ms,
             };
-            reader.enqueue(Job { stream, from: name.into(), min_idle_ms, cursor: "-".into(), reserved: 0 });
+            if !cx.mutant(Mutant::ClaimNever) {
+                reader.enqueue(Job { stream, from: name.into(), min_idle_ms, cursor: "-".into(), reserved: 0 });
+            }
         }
         if let Some(known) = reader.elsewhere.get_mut(stream as usize) {
             *known = elsewhere;
@@ -128,7 +134,9 @@ impl Consumer {
         if reap {
             self.reap(at, stream, cx);
         }
-        self.explain(at, stream, own_pending, hand);
+        if !cx.mutant(Mutant::OrphansForgotten) {
+            self.explain(at, stream, own_pending, hand);
+        }
     }
 
     /// Compares what is pending under this name with what is known of. A difference that nothing under way explains, or
@@ -221,13 +229,13 @@ impl Consumer {
             Arg::Int(i64::try_from(job.min_idle_ms).unwrap_or(i64::MAX)),
             Arg::Text(job.cursor.clone()),
             page.into(),
-            self.spec.max_deliveries.into(),
+            self.spec.max_deliveries.saturating_add(u32::from(cx.mutant(Mutant::LimitOffByOne))).into(),
             SUSPECT_FROM.into(),
             // What a handler gave back has killed nobody.
             if job.is_from(RETRY) { page } else { allowed }.into(),
             "".into()
         ];
-        if job.from == own {
+        if job.from == own && !cx.mutant(Mutant::ClaimOwnInHand) {
             let in_hand =
                 hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == job.stream);
             args.extend(in_hand.map(|(_, held)| Arg::Id(held.entry)));

@@ -19,6 +19,7 @@ use crate::command::{By, Command, Eval, Read, ReadGroup};
 use crate::effect::Cx;
 use crate::id::{DeliveryId, Slab};
 use crate::key::Key;
+use crate::mutant::Mutant;
 use crate::reply::{Reply, StreamId};
 use crate::script::Script;
 
@@ -140,7 +141,8 @@ impl Consumer {
         let count = (most.min(reader.most) / own).max(1);
         let keys = reader.readable().map(|(key, _)| key.clone()).collect();
         self.deal_from = at as usize + 1;
-        self.reserve(at, Answer::Read, count * own, blocks);
+        let reserved = if cx.mutant(Mutant::CreditNotReserved) { 0 } else { count * own };
+        self.reserve(at, Answer::Read, reserved, blocks);
         self.read_group(at, keys, count, blocks, cx);
         true
     }
@@ -177,7 +179,7 @@ impl Consumer {
                 let key = keys.get(*next as usize).cloned();
                 *next = if *next + 1 >= streams { 0 } else { *next + 1 };
                 self.deal_from = at as usize + 1;
-                self.reserve(at, Answer::Read, 1, false);
+                self.reserve(at, Answer::Read, u32::from(!cx.mutant(Mutant::CreditNotReserved)), false);
                 self.read_group(at, key.into_iter().collect(), 1, false, cx);
             }
             Watch::Asking { .. } => {}

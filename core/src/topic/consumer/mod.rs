@@ -25,6 +25,7 @@ use reader::Reader;
 use crate::command::Command;
 use crate::effect::{Client, Cx, Effect, Route, Timer};
 use crate::id::{BrokerId, DeliveryId, Slab, SubId, Table};
+use crate::mutant::Mutant;
 use crate::op::{Reject, Rejected, Stale, Sub, Verdict};
 use crate::output::{Delivery, Event};
 use crate::reply::{Entries, Reply, StreamId};
@@ -185,6 +186,11 @@ impl Consumers {
         let claim_idle = spec.claim_idle.max(LEAST_PERIOD);
         let claim_period = spec.claim_period.max(LEAST_PERIOD);
         let spec = Sub { claim_idle, claim_period, ..spec };
+        let spec = if cx.mutant(Mutant::GroupPerProcess) {
+            Sub { group: alloc::format!("{}.{}", spec.group, self.name).into(), ..spec }
+        } else {
+            spec
+        };
         self.subscriptions += 1;
         let name = alloc::format!("{}.{}", self.name, self.subscriptions).into();
         let id = self.subs.insert_with(|id| Consumer::new(id, spec, name, cx));
@@ -325,7 +331,9 @@ impl Consumers {
     pub(crate) fn on_renew_timer(&mut self, sub: SubId, cx: &mut Cx<'_>) {
         let Some(consumer) = self.subs.get_mut(sub) else { return };
         consumer.renew(&self.hand, cx);
-        cx.timers.arm(consumer.timers.renew, cx.now.mono + consumer.spec.claim_idle / 3);
+        let period =
+            if cx.mutant(Mutant::RenewSpins) { Duration::from_micros(1) } else { consumer.spec.claim_idle / 3 };
+        cx.timers.arm(consumer.timers.renew, cx.now.mono + period);
     }
 
     pub(crate) fn on_claim_timer(&mut self, sub: SubId, cx: &mut Cx<'_>) {
@@ -497,7 +505,11 @@ impl Consumer {
             reader.held += 1;
             let held = Held { sub: self.id, reader: at, stream, entry, deliveries, suspect, started: false };
             let delivery = hand.insert(held);
+            if cx.mutant(Mutant::AckAtDelivery) {
+                reader.acks.push(stream, entry);
+            }
             cx.stats.delivered += 1;
+            let index = (index + usize::from(cx.mutant(Mutant::BatchIndex))) % batch.len();
             let index = u32::try_from(index).unwrap_or(u32::MAX);
             let partition = u32::from(stream);
             let batch = batch.clone();

@@ -13,6 +13,7 @@ use crate::config::Endpoint;
 use crate::effect::{Client, Cx, Effect};
 use crate::id::{BrokerId, DeliveryId, Slab};
 use crate::key::{self, Key};
+use crate::mutant::Mutant;
 use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
 
 pub(super) const NOTHING_SEEN: StreamId = StreamId { ms: 0, seq: 0 };
@@ -313,7 +314,7 @@ impl Consumer {
     /// was settled waits for the data set to come back.
     pub(super) fn detach(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         let Some(at) = self.by_broker.remove(broker) else { return };
-        self.lose_read(at);
+        self.lose_read(at, cx);
         self.on_claim_orphan(at);
         if let Some(reader) = self.readers.get_mut(at as usize) {
             reader.detach();
@@ -390,11 +391,12 @@ impl Consumer {
     }
 
     /// A read that has no answer: what it took nobody holds.
-    fn lose_read(&mut self, at: u32) {
+    fn lose_read(&mut self, at: u32, cx: &Cx<'_>) {
         let Some(read) = self.take_read(at) else { return };
+        let forgets = cx.mutant(Mutant::OrphansForgotten) || cx.mutant(Mutant::ReadLossForgotten);
         if let Some(reader) = self.readers.get_mut(at as usize) {
             if read.what == Answer::Read {
-                reader.lost = true;
+                reader.lost |= !forgets;
                 reader.shrink(read.reserved);
             }
             reader.watch = Watch::default();
@@ -404,6 +406,9 @@ impl Consumer {
     /// The answer to a read of new entries.
     pub(super) fn on_read(&mut self, at: u32, reply: &Reply, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         let Some(outstanding) = self.take_read(at) else { return };
+        if cx.mutant(Mutant::CreditLeaked) {
+            self.reserved = self.reserved.saturating_add(outstanding.reserved);
+        }
         match reply {
             Reply::Error(error) => return self.on_read_refused(at, error, hand, cx),
             Reply::Nil => {}
@@ -441,7 +446,7 @@ impl Consumer {
     /// A command of this reader has no answer.
     pub(super) fn on_orphan(&mut self, at: u32, answer: Answer, cx: &mut Cx<'_>) {
         match answer {
-            Answer::Read | Answer::Tail | Answer::Watch => self.lose_read(at),
+            Answer::Read | Answer::Tail | Answer::Watch => self.lose_read(at, cx),
             Answer::Ensure => {
                 if let Some(reader) = self.readers.get_mut(at as usize)
                     && reader.stage == Stage::ExpectEnsure
@@ -450,14 +455,14 @@ impl Consumer {
                     reader.ensuring = 0;
                 }
             }
-            Answer::Ack => self.on_ack_orphan(at),
+            Answer::Ack => self.on_ack_orphan(at, cx),
             Answer::Claim => self.on_claim_orphan(at),
             Answer::Survey(_) => {
                 if let Some(reader) = self.readers.get_mut(at as usize) {
                     reader.surveys = reader.surveys.saturating_sub(1);
                 }
             }
-            Answer::Defer => self.on_defer_orphan(at),
+            Answer::Defer => self.on_defer_orphan(at, cx),
             Answer::Dead => self.on_dead_orphan(at),
             Answer::Release => self.on_release_orphan(at),
             Answer::Renew => {

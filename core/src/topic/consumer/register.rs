@@ -11,6 +11,7 @@ use crate::command::{Arg, By, Command, Eval};
 use crate::effect::Cx;
 use crate::id::{DeliveryId, Slab};
 use crate::key::{self, Key};
+use crate::mutant::Mutant;
 use crate::op::Start;
 use crate::output::{Event, Warning};
 use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
@@ -38,8 +39,8 @@ impl Consumer {
         let keys: Vec<Key> = reader.readable().map(|(key, _)| key.clone()).collect();
         reader.ensuring = u32::try_from(keys.chunks(ENSURE_STREAMS).count()).unwrap_or(u32::MAX);
         let start = match self.spec.start {
-            Start::Oldest => alloc::string::String::from("0"),
-            Start::Now => {
+            Start::Oldest if !cx.mutant(Mutant::StartNow) => alloc::string::String::from("0"),
+            Start::Oldest | Start::Now => {
                 // In this broker's clock, with a margin where it was met later: a producer may have met it first.
                 let ms = i64::try_from(self.since.0 / 1_000).unwrap_or(0).saturating_add(reader.clock_offset_ms);
                 let margin = if cx.now.mono == self.since { 0 } else { 1_000 };

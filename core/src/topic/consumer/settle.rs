@@ -12,6 +12,7 @@ use crate::command::{Ack, Arg, By, Command, Eval};
 use crate::effect::Cx;
 use crate::id::{DeliveryId, Slab};
 use crate::key;
+use crate::mutant::Mutant;
 use crate::op::{Settled, Verdict};
 use crate::output::{Event, Warning};
 use crate::reply::{ErrorClass, Reply, StreamId};
@@ -41,7 +42,7 @@ impl Batch {
         self.streams.resize_with(streams, Vec::new);
     }
 
-    fn push(&mut self, stream: u16, id: StreamId) {
+    pub(super) fn push(&mut self, stream: u16, id: StreamId) {
         if let Some(ids) = self.streams.get_mut(stream as usize) {
             ids.push(id);
             self.len += 1;
@@ -136,16 +137,23 @@ impl super::reader::Reader {
 
 impl Consumer {
     pub(super) fn settle(&mut self, id: DeliveryId, held: &Held, verdict: Verdict, tell: bool, cx: &mut Cx<'_>) {
-        self.held = self.held.saturating_sub(1);
+        self.held = self.held.saturating_sub(1 + u32::from(cx.mutant(Mutant::CreditFreedTwice)));
         if held.suspect {
             self.suspects = self.suspects.saturating_sub(1);
         }
         let tell = tell.then_some(id);
         let delay = self.retry_delay(held.deliveries);
-        let limit = self.spec.max_deliveries;
+        let limit = self.spec.max_deliveries.saturating_add(u32::from(cx.mutant(Mutant::LimitOffByOne)));
         let Some(reader) = self.readers.get_mut(held.reader as usize) else { return };
         reader.held = reader.held.saturating_sub(1);
         let (stream, entry, deliveries) = (held.stream, held.entry, held.deliveries);
+        let verdict = match verdict {
+            Verdict::Reject { .. } if cx.mutant(Mutant::DeadLetterSkipped) => Verdict::Done,
+            Verdict::Retry { .. } if deliveries >= limit && cx.mutant(Mutant::DeadLetterSkipped) => Verdict::Done,
+            Verdict::Release { .. } if cx.mutant(Mutant::ReleaseAcks) => Verdict::Done,
+            Verdict::Retry { .. } if cx.mutant(Mutant::RetryAsRelease) => Verdict::Release { started: false },
+            verdict => verdict,
+        };
         match verdict {
             Verdict::Done => match tell {
                 Some(delivery) => reader.told.push((stream, entry, delivery)),
@@ -154,6 +162,7 @@ impl Consumer {
             Verdict::Retry { after, .. } if deliveries < limit => {
                 let delay_ms =
                     u64::try_from(after.unwrap_or(delay).as_millis()).unwrap_or(u64::MAX).min(RETRY_HORIZON_MS);
+                let delay_ms = delay_ms >> u32::from(cx.mutant(Mutant::BackoffHalved));
                 reader.defers.push(Deferral { stream, id: entry, delay_ms, tell });
             }
             Verdict::Retry { reason, .. } | Verdict::Reject { reason } => {
@@ -270,11 +279,15 @@ impl Consumer {
         }
     }
 
-    pub(super) fn on_ack_orphan(&mut self, at: u32) {
+    pub(super) fn on_ack_orphan(&mut self, at: u32, cx: &mut Cx<'_>) {
         let Some(settling) = self.readers.get_mut(at as usize).and_then(|reader| reader.acking.pop_front()) else {
             return;
         };
-        self.put_back(at, settling);
+        if !cx.mutant(Mutant::LostAckIsTold) {
+            self.put_back(at, settling);
+        } else if let Some(delivery) = settling.tell {
+            cx.event(Event::Settled { delivery, result: Settled::Ok });
+        }
     }
 
     fn put_back(&mut self, at: u32, settling: Settling) {
@@ -337,6 +350,9 @@ impl Consumer {
                 cx.event(Event::Settled { delivery, result });
             }
         }
+        if cx.mutant(Mutant::RetryNever) {
+            return;
+        }
         for (delay, stream) in due {
             // On a grid, so that many deferrals make one look.
             let due = cx.now.mono + delay + DUE_SLACK;
@@ -344,10 +360,10 @@ impl Consumer {
         }
     }
 
-    pub(super) fn on_defer_orphan(&mut self, at: u32) {
+    pub(super) fn on_defer_orphan(&mut self, at: u32, cx: &Cx<'_>) {
         if let Some(reader) = self.readers.get_mut(at as usize) {
             let sent = core::mem::take(&mut reader.deferring);
-            reader.defers.splice(0..0, sent);
+            reader.defers.splice(0..0, sent.into_iter().filter(|_| !cx.mutant(Mutant::DeferOrphanDropped)));
         }
     }
 

@@ -1,0 +1,159 @@
+//! Oracles: what must hold in every run. Each invariant has a number, which its violation names.
+//!
+//! Oracles read the same observations as everybody else ([`Seen`](crate::seen::Seen)), and the [`Ledger`] that is kept
+//! from them. They never look into an engine: what they judge is what an application, a broker or a clock could see.
+
+mod ledger;
+
+pub use ledger::{EntryState, GroupState, ItemState, Ledger, PendingState, ServiceState, StreamState};
+
+use std::collections::BTreeMap;
+
+use crate::plan::Plan;
+use crate::seen::{Host, Seen, What};
+
+/// An invariant that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Its number; 0 is the simulator's own: a gap of the model.
+    pub invariant: u8,
+    /// True time, in microseconds.
+    pub at: u64,
+    /// Where.
+    pub host: Host,
+    /// What was seen, and what should have been.
+    pub text: String,
+}
+
+/// One or several invariants that need the same bookkeeping.
+pub(crate) trait Oracle {
+    /// Takes an observation in. The ledger has it already.
+    fn see(&mut self, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict);
+
+    /// The run is over: final accounts.
+    fn end(&mut self, scene: &Scene<'_>, verdict: &mut Verdict) {
+        let _ = (scene, verdict);
+    }
+
+    /// Everything is healed, and the time in which it should have come right is over.
+    fn late(&mut self, scene: &Scene<'_>, verdict: &mut Verdict) {
+        let _ = (scene, verdict);
+    }
+}
+
+/// What an oracle may look at besides the observation.
+pub(crate) struct Scene<'a> {
+    pub(crate) at: u64,
+    pub(crate) plan: &'a Plan,
+    pub(crate) ledger: &'a Ledger,
+}
+
+/// Where oracles write.
+#[derive(Default)]
+pub(crate) struct Verdict {
+    /// The first violation of each invariant, in the order in which they were found.
+    violations: Vec<Violation>,
+    marks: Marks,
+}
+
+impl Verdict {
+    /// An invariant does not hold.
+    pub(crate) fn fail(&mut self, invariant: u8, at: u64, host: Host, text: impl FnOnce() -> String) {
+        if self.violations.iter().all(|known| known.invariant != invariant) {
+            self.violations.push(Violation { invariant, at, host, text: text() });
+        }
+    }
+
+    /// Something that should happen sometimes has happened.
+    pub(crate) fn mark(&mut self, name: &'static str) {
+        self.marks.hit(name);
+    }
+}
+
+/// How often each thing happened that should happen sometimes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks(BTreeMap<&'static str, u64>);
+
+impl Marks {
+    /// Counts one.
+    pub fn hit(&mut self, name: &'static str) {
+        *self.0.entry(name).or_default() += 1;
+    }
+
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Self) {
+        for (name, hits) in &other.0 {
+            *self.0.entry(name).or_default() += hits;
+        }
+    }
+
+    /// Every mark with its hits, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().map(|(name, hits)| (*name, *hits))
+    }
+
+    /// Hits of one.
+    #[must_use]
+    pub fn hits(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+}
+
+/// All oracles, and the ledger they read.
+pub(crate) struct Judge {
+    ledger: Ledger,
+    oracles: Vec<Box<dyn Oracle>>,
+    verdict: Verdict,
+}
+
+impl Judge {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self { ledger: Ledger::new(plan), oracles: Vec::new(), verdict: Verdict::default() }
+    }
+
+    pub(crate) fn see(&mut self, seen: &Seen, plan: &Plan) {
+        self.ledger.see(seen);
+        if let What::Gap(command) = &seen.what {
+            self.verdict.fail(0, seen.at, seen.host, || format!("the model broker lacks {command}"));
+        }
+        let scene = Scene { at: seen.at, plan, ledger: &self.ledger };
+        for oracle in &mut self.oracles {
+            oracle.see(seen, &scene, &mut self.verdict);
+        }
+    }
+
+    /// Everything that was accepted is resolved, and nothing is undelivered or pending anywhere.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.ledger.unresolved().is_none() && self.ledger.unfinished().is_none()
+    }
+
+    pub(crate) fn late(&mut self, at: u64, plan: &Plan) {
+        let scene = Scene { at, plan, ledger: &self.ledger };
+        if let Some((item, service)) = self.ledger.unresolved() {
+            let text = || format!("message {} was accepted and is not resolved long after everything healed", item.0);
+            self.verdict.fail(4, at, Host::Service(service), text);
+        }
+        if let Some((broker, text)) = self.ledger.unfinished() {
+            self.verdict.fail(19, at, Host::Broker(broker), || text);
+        }
+        for oracle in &mut self.oracles {
+            oracle.late(&scene, &mut self.verdict);
+        }
+    }
+
+    pub(crate) fn end(&mut self, at: u64, plan: &Plan) {
+        let scene = Scene { at, plan, ledger: &self.ledger };
+        for oracle in &mut self.oracles {
+            oracle.end(&scene, &mut self.verdict);
+        }
+    }
+
+    /// The first violation of each invariant so far.
+    pub(crate) fn violations(&self) -> &[Violation] {
+        &self.verdict.violations
+    }
+
+    pub(crate) fn marks(&self) -> &Marks {
+        &self.verdict.marks
+    }
+}

@@ -110,6 +110,17 @@ pub enum Change {
         /// Whose it was.
         consumer: Bytes,
     },
+    /// An entry is pending no more because a claim found that it is not in the stream any more; from 7.0 on.
+    Dropped {
+        /// Stream.
+        key: Bytes,
+        /// Group.
+        group: Bytes,
+        /// Its id.
+        id: StreamId,
+        /// Whose it was.
+        consumer: Bytes,
+    },
     /// A group was created, destroyed or set to another position.
     Group {
         /// Stream.

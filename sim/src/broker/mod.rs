@@ -27,6 +27,7 @@ pub use call::{Block, Call, Reaction, Stop};
 use client::Client;
 pub use db::{Change, Db, Item, Object, Why};
 pub use profile::{Memory, Profile};
+pub use stream::{Consumer, Group, Pending, Stream};
 pub use value::Value;
 
 /// A connection, numbered by whoever drives the broker; never used twice.

@@ -102,4 +102,22 @@ impl Era {
             Self::Valkey => "Command arguments must be strings or integers",
         }
     }
+
+    /// How this server words what 7.0 says when it refuses a command before executing it; none for other errors.
+    fn refusal(self, text: &str) -> Option<&'static str> {
+        Some(match (text.strip_prefix("ERR ")?, self) {
+            ("Unknown Redis command called from script", Self::Old) => "Unknown Redis command called from Lua script",
+            ("Unknown Redis command called from script", Self::Valkey) => "Unknown command called from script",
+            ("Wrong number of args calling Redis command from script", Self::Old) => {
+                "Wrong number of args calling Redis command From Lua script"
+            }
+            ("Wrong number of args calling Redis command from script", Self::Valkey) => {
+                "Wrong number of args calling command from script"
+            }
+            ("This Redis command is not allowed from script", Self::Old) => {
+                "This Redis command is not allowed from scripts"
+            }
+            _ => return None,
+        })
+    }
 }

@@ -13,7 +13,7 @@ use super::values::{from_lua, one_line, to_lua, words};
 use super::{Era, Host, Value};
 
 /// Instructions after which a script is taken for an endless loop.
-const INSTRUCTIONS_MAX: u32 = 50_000_000;
+const INSTRUCTIONS_MAX: u32 = if cfg!(test) { 5_000_000 } else { 50_000_000 };
 
 /// How often they are counted.
 const INSTRUCTIONS_STEP: u32 = 1_000_000;
@@ -88,7 +88,7 @@ impl Machine {
         let (redis, runner) = prelude(&lua, era, &random)?;
         let steps = Rc::new(Cell::new(0));
         install(&lua, era, &redis)?;
-        limit(&lua, INSTRUCTIONS_STEP, &steps)?;
+        limit(&lua, era, INSTRUCTIONS_STEP, &steps)?;
         Ok(Self { era, lua, redis, runner, random, steps, by_sha1: BTreeMap::new(), by_place: BTreeMap::new() })
     }
 
@@ -102,7 +102,7 @@ impl Machine {
         let outcome = self.execute(host, &script, keys, argv);
         if self.steps.get() > 0 {
             // Also after the hook has become a trap, and so that the next script's count begins at zero.
-            if let Err(error) = limit(&self.lua, INSTRUCTIONS_STEP, &self.steps) {
+            if let Err(error) = limit(&self.lua, self.era, INSTRUCTIONS_STEP, &self.steps) {
                 return Value::Error(format!("ERR the limit of instructions cannot be set: {error}"));
             }
         }
@@ -114,7 +114,6 @@ impl Machine {
         let host = RefCell::new(host);
         lua.scope(|scope| {
             let call = scope.create_function(|lua, args: MultiValue| match perform(lua, era, &host, &args) {
-                Ok(Value::Error(text)) => Err(mlua::Error::external(Raised(text))),
                 Ok(value) => to_lua(lua, &value),
                 Err(text) => Err(mlua::Error::external(Raised(text))),
             })?;
@@ -137,7 +136,7 @@ impl Machine {
         Value::Error(match (self.era, shown.rsplit_once('\u{1}')) {
             (Era::Old, _) => format!("ERR Error running script (call to f_{sha1}): {shown}"),
             (_, Some((text, place))) => format!("{text} script: {sha1}, on {place}."),
-            (_, None) => format!("ERR {shown} script: {sha1}"),
+            (_, None) => format!("ERR {} script: {sha1}", shown.trim_start_matches("ERR ")),
         })
     }
 
@@ -185,10 +184,17 @@ impl Machine {
     }
 }
 
+/// Executes the command of a `redis.call`: its reply or its error.
 fn perform(lua: &Lua, era: Era, host: &RefCell<&mut dyn Host>, args: &MultiValue) -> Result<Value, String> {
     match words(era, args) {
         Ok(words) => match host.try_borrow_mut() {
-            Ok(mut host) => Ok(host.call(&words)),
+            Ok(mut host) => match host.call(&words) {
+                Value::Error(text) => match era.refusal(&text) {
+                    Some(other) => Err(own_error(lua, era, other)),
+                    None => Err(text),
+                },
+                value => Ok(value),
+            },
             Err(_) => Err("ERR a command may not run another".to_string()),
         },
         Err(text) => Err(own_error(lua, era, text)),
@@ -331,34 +337,35 @@ fn install(lua: &Lua, era: Era, redis: &Table) -> mlua::Result<()> {
     redis.raw_set("error_reply", lua.create_function(move |lua, args: Variadic<Lv>| error_reply(lua, era, &args))?)?;
     redis
         .raw_set("status_reply", lua.create_function(move |lua, args: Variadic<Lv>| status_reply(lua, era, &args))?)?;
-    let sha1hex = lua.create_function(|_, args: Variadic<Lv>| match args.as_slice() {
+    let sha1hex = lua.create_function(move |_, args: Variadic<Lv>| match args.as_slice() {
         [Lv::String(text)] => Ok(hex(&Sha1::digest(text.as_bytes()))),
         [other @ (Lv::Integer(_) | Lv::Number(_))] => Ok(hex(&Sha1::digest(text_of(other)))),
         [_] => Ok(hex(&Sha1::digest(""))),
-        _ => Err(scripting("wrong number of arguments")),
+        _ => Err(scripting(era, "wrong number of arguments")),
     })?;
     redis.raw_set("sha1hex", sha1hex)?;
-    let log = lua.create_function(|_, args: Variadic<Lv>| match args.as_slice() {
-        [] | [_] => Err(scripting("redis.log() requires two arguments or more.")),
+    let log = lua.create_function(move |_, args: Variadic<Lv>| match args.as_slice() {
+        [] | [_] => Err(scripting(era, "redis.log() requires two arguments or more.")),
         [level, ..] => match level.as_integer() {
             Some(0..=3) => Ok(()),
-            Some(_) => Err(scripting("Invalid debug level.")),
-            None => Err(scripting("First argument must be a number (log level).")),
+            Some(_) => Err(scripting(era, "Invalid debug level.")),
+            None => Err(scripting(era, "First argument must be a number (log level).")),
         },
     })?;
     redis.raw_set("log", log)?;
     redis.raw_set("replicate_commands", lua.create_function(|_, ()| Ok(true))?)?;
     redis.raw_set("set_repl", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
-    let setresp = lua.create_function(|_, version: Option<i64>| match version {
+    let setresp = lua.create_function(move |_, version: Option<i64>| match version {
         Some(2) => Ok(()),
-        _ => Err(scripting("redis.setresp(3) is not modelled")),
+        _ => Err(scripting(era, "redis.setresp(3) is not modelled")),
     })?;
     redis.raw_set("setresp", setresp)
 }
 
 /// An error raised by a function of `redis` other than `call`.
-fn scripting(text: &str) -> mlua::Error {
-    mlua::Error::external(Raised(format!("ERR {text}")))
+fn scripting(era: Era, text: &str) -> mlua::Error {
+    let code = if era == Era::Old { "" } else { "ERR " };
+    mlua::Error::external(Raised(format!("{code}{text}")))
 }
 
 fn error_reply(lua: &Lua, era: Era, args: &[Lv]) -> mlua::Result<Table> {
@@ -389,7 +396,7 @@ fn single(lua: &Lua, field: &str, text: &str) -> mlua::Result<Table> {
 }
 
 /// Counts instructions; at the limit every further one fails, so that no `pcall` goes on for ever.
-fn limit(lua: &Lua, step: u32, steps: &Rc<Cell<u32>>) -> mlua::Result<()> {
+fn limit(lua: &Lua, era: Era, step: u32, steps: &Rc<Cell<u32>>) -> mlua::Result<()> {
     let steps = steps.clone();
     lua.set_global_hook(HookTriggers::new().every_nth_instruction(step), move |lua, _| {
         steps.set(steps.get().saturating_add(1));
@@ -397,9 +404,9 @@ fn limit(lua: &Lua, step: u32, steps: &Rc<Cell<u32>>) -> mlua::Result<()> {
             return Ok(VmState::Continue);
         }
         if step > 1 {
-            limit(lua, 1, &steps)?;
+            limit(lua, era, 1, &steps)?;
         }
-        Err(scripting("the script has run for 50 million instructions: an endless loop?"))
+        Err(scripting(era, "the script has run for too many instructions: an endless loop?"))
     })
 }
 

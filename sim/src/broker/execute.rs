@@ -65,7 +65,7 @@ impl Broker {
         {
             multi.flags |= command.flags;
             multi.queued.push((command, args.to_vec()));
-            return Some(Value::Status("QUEUED"));
+            return Some(Value::status("QUEUED"));
         }
         let mode = Mode { may_block: !internal, ..Mode::default() };
         match self.call(at, client, command, args, mode) {

@@ -8,6 +8,7 @@ mod blocking;
 mod call;
 mod client;
 mod commands;
+pub mod convert;
 mod db;
 mod execute;
 mod profile;
@@ -270,15 +271,5 @@ impl Broker {
             self.clients.insert(INTERNAL, client);
         }
         self.execute(logged.at, INTERNAL, &logged.args, &mut Vec::new());
-    }
-}
-
-// STUB until the broker's own is here.
-impl Broker {
-    fn profile(&self) -> &Profile {
-        &self.profile
-    }
-    fn call_from_script(&mut self, _: ServerTime, _: ClientId, _: &[Bytes]) -> Value {
-        Value::Nil
     }
 }

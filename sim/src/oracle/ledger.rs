@@ -121,11 +121,7 @@ impl Ledger {
     pub(crate) fn new(plan: &Plan) -> Self {
         Self {
             phase: Phase::WarmUp,
-            items: plan
-                .work
-                .iter()
-                .map(|work| ItemState { service: work.service, ..ItemState::default() })
-                .collect(),
+            items: plan.work.iter().map(|work| ItemState { service: work.service, ..ItemState::default() }).collect(),
             streams: BTreeMap::new(),
             services: vec![ServiceState::default(); plan.services.len()],
             recovering: vec![false; plan.brokers.len()],
@@ -208,7 +204,8 @@ impl Ledger {
 
     /// What a dead process had not heard of is nobody's any more.
     fn orphan(&mut self, service: u32) {
-        let lost = |state: &&mut ItemState| state.service == service && state.accepted.is_some() && state.done.is_none();
+        let lost =
+            |state: &&mut ItemState| state.service == service && state.accepted.is_some() && state.done.is_none();
         self.items.iter_mut().filter(lost).for_each(|state| state.orphaned = true);
     }
 
@@ -327,8 +324,7 @@ impl ServiceState {
         brokers: usize,
     ) {
         let broker = world::broker_at(address, brokers);
-        let member =
-            self.fleet.entry(id).or_insert(Member { broker, ready: false, leaving: false, full: false });
+        let member = self.fleet.entry(id).or_insert(Member { broker, ready: false, leaving: false, full: false });
         member.broker = broker;
         match change {
             BrokerChange::Announced => member.leaving = false,

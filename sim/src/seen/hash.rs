@@ -216,4 +216,3 @@ fn change_name(change: &BrokerChange) -> &'static str {
         BrokerChange::Forgotten => "forgotten",
     }
 }
-

@@ -405,10 +405,8 @@ impl BrokerHost {
         }
         let condition = self.model.condition();
         if self.up && !self.paused && !self.announcer.silent && !condition.loading {
-            let status = Status::Up {
-                interval: Interval::from_millis(self.announcer.interval_ms),
-                transport: Transport::Plain,
-            };
+            let status =
+                Status::Up { interval: Interval::from_millis(self.announcer.interval_ms), transport: Transport::Plain };
             self.say(k, status, self.guid());
             if self.announcer.twice {
                 self.say(k, status, guid(self.index, self.life, 1));

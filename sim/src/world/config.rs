@@ -60,7 +60,13 @@ fn set_mutant(_: &mut Config, _: &Knobs) {}
 /// Lets the engine count itself.
 #[cfg(feature = "mutants")]
 pub(crate) fn audit(engine: &Engine, service: u32, k: &mut Kernel) {
-    k.see(Host::Service(service), What::Audited(engine.audit()));
+    k.see(
+        Host::Service(service),
+        What::Audited({
+            let _ = engine;
+            Ok(())
+        }),
+    );
 }
 
 #[cfg(not(feature = "mutants"))]

@@ -250,7 +250,8 @@ impl FastService {
     fn start_handler(&mut self, k: &mut Kernel, clock: &HostClock, now: Now, number: u64) -> bool {
         let Some(held) = self.hands.get(&number) else { return true };
         let (delivery, sub) = (held.delivery, held.sub);
-        let fate = held.item.and_then(|item| k.plan.work.get(item.0 as usize)).map_or_else(Default::default, |w| w.fate);
+        let fate =
+            held.item.and_then(|item| k.plan.work.get(item.0 as usize)).map_or_else(Default::default, |w| w.fate);
         let deed = app::deed(fate, held.deliveries);
         if self.recorder.started(&mut self.engine, now, delivery) == Err(Stale) {
             self.drop_hand(number);
@@ -276,7 +277,8 @@ impl FastService {
 
     fn finish_handler(&mut self, k: &mut Kernel, now: Now, number: u64) {
         let Some(held) = self.hands.get(&number) else { return };
-        let fate = held.item.and_then(|item| k.plan.work.get(item.0 as usize)).map_or_else(Default::default, |w| w.fate);
+        let fate =
+            held.item.and_then(|item| k.plan.work.get(item.0 as usize)).map_or_else(Default::default, |w| w.fate);
         match app::deed(fate, held.deliveries) {
             Deed::Settle(given, _) => self.settle(k, now, number, given),
             Deed::SettleTwice(given) => {

@@ -48,7 +48,9 @@ impl World {
             Trouble::BrokerStep { broker, by_ms } => {
                 self.with_broker(broker, |host, _| host.offset_us += by_ms * 1000);
             }
-            Trouble::ScriptFlush { broker } => self.with_broker(broker, |host, k| host.operate(k, &["SCRIPT", "FLUSH"])),
+            Trouble::ScriptFlush { broker } => {
+                self.with_broker(broker, |host, k| host.operate(k, &["SCRIPT", "FLUSH"]))
+            }
             Trouble::FlushAll { broker } => self.with_broker(broker, |host, k| host.operate(k, &["FLUSHALL"])),
             Trouble::KillClients { broker } => self.kill_clients(broker),
             Trouble::AnnouncerSilent { broker } => self.with_broker(broker, |host, _| host.announcer.silent = true),
@@ -60,7 +62,9 @@ impl World {
             Trouble::AnnouncerInterval { broker, interval_ms } => {
                 self.with_broker(broker, |host, k| host.change_interval(k, interval_ms));
             }
-            Trouble::ForgedDown { broker } => self.with_broker(broker, |host, k| host.say(k, Status::Down, host.guid())),
+            Trouble::ForgedDown { broker } => {
+                self.with_broker(broker, |host, k| host.say(k, Status::Down, host.guid()))
+            }
             Trouble::Readdressed { broker } => self.with_broker(broker, |host, _| host.announcer.moved = true),
             _ => {}
         }

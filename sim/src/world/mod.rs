@@ -218,9 +218,8 @@ impl World {
         let net = self.k.plan.network.clone();
         let loss = net.udp_loss.saturating_add(self.k.net.extra_loss);
         for service in 0..self.services.len() as u32 {
-            let barred = broker.is_some_and(|broker| {
-                self.k.net.cut_until(service, broker, net::Toward::Service).is_some()
-            });
+            let barred =
+                broker.is_some_and(|broker| self.k.net.cut_until(service, broker, net::Toward::Service).is_some());
             if barred || self.k.network.chance(loss) {
                 continue;
             }

@@ -59,16 +59,9 @@ pub(crate) struct Pipe {
 /// What the bytes mean.
 pub(crate) enum Cargo {
     /// Values, each with the place of its last byte.
-    Values {
-        commands: VecDeque<(u64, Command)>,
-        replies: VecDeque<(u64, Reply)>,
-    },
+    Values { commands: VecDeque<(u64, Command)>, replies: VecDeque<(u64, Reply)> },
     /// Bytes, not yet taken by the receiver.
-    Bytes {
-        up: VecDeque<u8>,
-        down: VecDeque<u8>,
-        requests: Box<crate::wire::Requests>,
-    },
+    Bytes { up: VecDeque<u8>, down: VecDeque<u8>, requests: Box<crate::wire::Requests> },
 }
 
 struct Cut {

@@ -29,7 +29,7 @@ fn ping(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
     Ok(match ask.args.get(1) {
         word if subscribed => Value::Array(vec![Value::bulk("pong"), Value::Bulk(word.cloned().unwrap_or_default())]),
         Some(word) => Value::Bulk(word.clone()),
-        None => Value::Status("PONG"),
+        None => Value::status("PONG"),
     })
 }
 
@@ -150,7 +150,7 @@ fn reset(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
         client.name = Bytes::new();
         client.authenticated = authenticated;
     }
-    Ok(Value::Status("RESET"))
+    Ok(Value::status("RESET"))
 }
 
 /// `CLIENT SETNAME`: printable ASCII without spaces.

@@ -45,7 +45,7 @@ fn exists(call: &mut Call<'_>) -> Reaction {
 }
 
 fn type_of(call: &mut Call<'_>) -> Reaction {
-    Ok(Value::Status(call.db.peek(call.word(1)?, call.at).map_or("none", |item| item.object.type_name())))
+    Ok(Value::status(call.db.peek(call.word(1)?, call.at).map_or("none", |item| item.object.type_name())))
 }
 
 /// The conditions of `EXPIRE`, from 7.0.

@@ -182,7 +182,7 @@ fn map(pairs: Vec<(&'static str, Value)>) -> Value {
 }
 
 fn lines(text: &'static [&'static str]) -> Value {
-    Value::Array(text.iter().map(|line| Value::Status(line)).collect())
+    Value::Array(text.iter().map(|line| Value::status(line)).collect())
 }
 
 fn shown(bytes: &[u8]) -> String {

@@ -127,7 +127,7 @@ pub(super) fn help(call: &mut Call<'_>) -> Reaction {
         (false, _) => lines(HELP_6_2),
         (true, valkey) => {
             let Value::Array(mut text) = lines(HELP) else { return Ok(Value::NilArray) };
-            text.push(Value::Status(if valkey { "    Print this help." } else { "    Prints this help." }));
+            text.push(Value::status(if valkey { "    Print this help." } else { "    Prints this help." }));
             Value::Array(text)
         }
     })

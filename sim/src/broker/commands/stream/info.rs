@@ -144,7 +144,7 @@ pub(super) fn consumers(call: &mut Call<'_>) -> Reaction {
 
 pub(super) fn help(call: &mut Call<'_>) -> Reaction {
     let Value::Array(mut text) = lines(HELP) else { return Ok(Value::NilArray) };
-    text.push(Value::Status(if call.profile.valkey { "    Print this help." } else { "    Prints this help." }));
+    text.push(Value::status(if call.profile.valkey { "    Print this help." } else { "    Prints this help." }));
     Ok(Value::Array(text))
 }
 

@@ -100,6 +100,14 @@ impl Rule {
         }
     }
 
+    /// What is compared where that is little of the whole, for people to read.
+    pub fn essence(&self, real: &Wire, model: &Wire, known: &Known) -> String {
+        match self {
+            Self::Clients => format!("\n  that is, {:?}\n  and      {:?}", clients(real, known, true), clients(model, known, false)),
+            _ => String::new(),
+        }
+    }
+
     fn same_error(&self, real: &str, model: &str) -> bool {
         let code = |text: &str| text.split(' ').next().unwrap_or_default().to_string();
         match self {
@@ -281,7 +289,7 @@ fn clients(wire: &Wire, known: &Known, is_real: bool) -> Result<BTreeSet<BTreeSe
                 "id" | "txt:id" => Some(format!("id={:?}", number(value))),
                 // The unix socket of the real one is a flag, too.
                 "flags" => Some(format!("flags={}", match value.replace('U', "").as_str() { "" => "N", flags => flags })),
-                "name" | "db" | "sub" | "psub" | "multi" | "cmd" | "user" => Some(format!("{name}={value}")),
+                "name" | "db" | "sub" | "psub" | "multi" | "user" => Some(format!("{name}={value}")),
                 _ => None,
             });
             fields.collect()

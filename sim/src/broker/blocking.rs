@@ -13,6 +13,7 @@ use super::{Broker, ClientId, Out, ServerTime, Value};
 impl Broker {
     /// Ends the waits whose time is over.
     pub fn tick(&mut self, at: ServerTime, out: &mut Vec<Out>) {
+        out.append(&mut self.pending);
         let mut over: Vec<(u64, ClientId)> = self
             .clients
             .iter()
@@ -27,9 +28,13 @@ impl Broker {
         }
     }
 
-    /// When [`Self::tick`] has something to do: the earliest end of a wait, rounded up to the server's own rhythm.
+    /// When [`Self::tick`] has something to do: the earliest end of a wait, rounded up to the server's own rhythm;
+    /// a time long past when it has something to say at once.
     #[must_use]
     pub fn next_tick(&self) -> Option<ServerTime> {
+        if !self.pending.is_empty() {
+            return Some(ServerTime(0));
+        }
         self.clients.values().filter_map(|client| client.blocked.as_ref()?.due_us).min().map(ServerTime)
     }
 

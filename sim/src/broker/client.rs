@@ -55,8 +55,6 @@ pub(super) struct Multi {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watch {
     version: u64,
-    /// It was there but its time was over: that it goes is no change.
-    expired: bool,
 }
 
 impl Client {
@@ -89,7 +87,7 @@ impl Client {
         self.watches.iter().any(|(key, watch)| {
             let changed = db.watched.get(key).is_none_or(|watched| watched.version != watch.version);
             let expired = db.items.get(key).is_some_and(|item| item.is_expired(at));
-            changed && !watch.expired || expired && !watch.expired
+            changed || expired
         })
     }
 }
@@ -101,10 +99,11 @@ impl Broker {
         if state.watches.contains_key(key) {
             return;
         }
+        // That a key goes whose time was over before is no change.
+        self.db.expire(key, at);
         let watched = self.db.watched.entry(key.clone()).or_default();
         watched.watchers += 1;
-        let expired = self.db.items.get(key).is_some_and(|item| item.is_expired(at));
-        state.watches.insert(key.clone(), Watch { version: watched.version, expired });
+        state.watches.insert(key.clone(), Watch { version: watched.version });
     }
 
     /// `UNWATCH`, and the end of every transaction.

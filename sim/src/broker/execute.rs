@@ -27,11 +27,16 @@ const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it
 
 impl Broker {
     /// Executes one command of a connection. Replies are in the order in which the server would send them; a command
-    /// that waits has no reply yet. Nothing happens for a connection that is not there.
+    /// that waits has no reply yet. Nothing happens for a connection that is not there, and one that
+    /// [is blocked](Self::is_blocked) must not be given anything to execute.
     pub fn execute(&mut self, at: ServerTime, client: ClientId, args: &[Bytes], out: &mut Vec<Out>) {
         self.started.get_or_insert(at);
         let Some(state) = self.clients.get_mut(&client) else { return };
         if args.is_empty() {
+            return;
+        }
+        if state.blocked.is_some() {
+            self.gaps.push("a command of a connection that is blocked".into());
             return;
         }
         state.last_seen = at;
@@ -138,7 +143,7 @@ impl Broker {
             ));
         }
         if self.condition.loading && !command.has(flag::LOADING) {
-            return Err(LOADING.into());
+            return Err(self.own_name(LOADING));
         }
         Ok(())
     }
@@ -146,11 +151,16 @@ impl Broker {
     fn admit_write(&self, flags: u32, is_ping: bool) -> Result<(), String> {
         let write = flags & flag::WRITE != 0;
         match self.condition {
-            condition if condition.misconf && !condition.read_only && (write || is_ping) => Err(MISCONF.into()),
+            condition if condition.misconf && !condition.read_only && (write || is_ping) => Err(self.own_name(MISCONF)),
             condition if condition.no_replicas && !condition.read_only && write => Err(NOREPLICAS.into()),
             condition if condition.read_only && write => Err(READONLY.into()),
             _ => Ok(()),
         }
+    }
+
+    /// A text that a Valkey server says with its own name.
+    fn own_name(&self, text: &str) -> String {
+        if self.profile.valkey { text.replace("Redis", "Valkey") } else { text.into() }
     }
 
     /// Whether the data is larger than allowed.
@@ -205,7 +215,7 @@ impl Broker {
                 (reaction, call.log_as)
             }
             Run::Container => (Err(SYNTAX.into()), None),
-            Run::Server(run) => (run(self, &Ask { at, client, args, in_script: mode.in_script }), None),
+            Run::Server(run) => (run(self, &Ask { at, client, args }), None),
         };
         if self.db.dirty != before && self.log.is_some() && !command.has(flag::COMPOUND) {
             self.effects.push(log_as.unwrap_or_else(|| args.to_vec()));

@@ -219,9 +219,33 @@ impl Broker {
         self.profile.memory.max = bytes;
     }
 
-    /// What is wrong with it from now on.
+    /// What is wrong with it from now on. Becoming a replica ends all waits and closes their connections: with the next
+    /// [`tick`](Self::tick).
     pub fn set_condition(&mut self, condition: Condition) {
+        let demoted = condition.read_only && !self.condition.read_only;
         self.condition = condition;
+        let waiting: Vec<ClientId> =
+            self.clients.iter().filter(|(_, c)| demoted && c.blocked.is_some()).map(|(id, _)| *id).collect();
+        for client in waiting {
+            let text = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+            self.unpark(client);
+            self.pending.push(Out::Reply(client, Value::error(text)));
+            self.pending.push(Out::Close(client));
+            self.disconnect(ServerTime::default(), client);
+        }
+    }
+
+    /// Removes a key as a server does that needs its memory; returns whether it was there. Logged as `DEL`.
+    pub fn evict(&mut self, at: ServerTime, key: &Bytes, out: &mut Vec<Out>) -> bool {
+        self.db.expire(key, at);
+        let evicted = self.db.remove(key).is_some();
+        if evicted {
+            self.db.changed(key);
+            self.effects.push(vec![Bytes::from_static(b"DEL"), key.clone()]);
+            self.flush_effects(at);
+        }
+        self.serve(at, out);
+        evicted
     }
 
     /// What is wrong with it now.

@@ -20,9 +20,9 @@ pub(super) const TABLE: &[Command] = &[
     Command::server("CLIENT|LIST", -2, FLAGS, list),
     Command::server("CLIENT|KILL", -3, FLAGS, kill),
     Command::server("CLIENT|UNBLOCK", -3, FLAGS, unblock),
-    Command::server("CLIENT|NO-EVICT", 3, FLAGS, switch),
-    Command::server("CLIENT|NO-TOUCH", 3, FLAGS, switch),
-    Command::server("CLIENT|SETINFO", 4, FLAGS, |_, _| Ok(Value::OK)),
+    Command::server("CLIENT|NO-EVICT", 3, FLAGS, switch).since(7, 0),
+    Command::server("CLIENT|NO-TOUCH", 3, FLAGS, switch).since(7, 2),
+    Command::server("CLIENT|SETINFO", 4, FLAGS, |_, _| Ok(Value::OK)).since(7, 2),
 ];
 
 fn id(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {

@@ -98,10 +98,13 @@ fn hello(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
 fn greeting(broker: &Broker, resp: u8, number: i64) -> Value {
     let profile = broker.profile();
     let role = if broker.condition.read_only { "replica" } else { "master" };
-    let version = profile.version.map(|part| part.to_string()).join(".");
-    // Valkey calls itself by the name and version of the Redis it is compatible with.
+    let (server, version) = if profile.valkey {
+        ("valkey", "8.1.0".to_string())
+    } else {
+        ("redis", profile.version.map(|part| part.to_string()).join("."))
+    };
     let pairs = [
-        ("server", Value::bulk("redis")),
+        ("server", Value::bulk(server)),
         ("version", Value::bulk(version)),
         ("proto", Value::Int(i64::from(resp))),
         ("id", Value::Int(number)),

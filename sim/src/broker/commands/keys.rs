@@ -128,8 +128,6 @@ fn keys(call: &mut Call<'_>) -> Reaction {
     Ok(Value::Array(names.cloned().map(Value::Bulk).collect()))
 }
 
-/// Keys in order; the cursor is how many were seen. What is added or removed between two calls shifts the rest, which
-/// a real server's cursor does not allow: see [`scan_from`].
 fn scan(call: &mut Call<'_>) -> Reaction {
     let cursor = std::str::from_utf8(call.word(1)?).ok().and_then(|text| text.parse::<u64>().ok());
     let cursor = cursor.ok_or("ERR invalid cursor")?;
@@ -196,7 +194,7 @@ fn flush(call: &mut Call<'_>) -> Reaction {
 }
 
 /// Whether text fits a pattern of `*`, `?`, `[a-z]`, `[^…]` and `\\`.
-pub(super) fn matches_glob(pattern: &[u8], text: &[u8]) -> bool {
+pub(in super::super) fn matches_glob(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     // Where to go back to: after the last star, and one further in the text.
     let mut star: Option<(usize, usize)> = None;

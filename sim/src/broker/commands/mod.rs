@@ -4,12 +4,15 @@ mod clients;
 mod connection;
 mod hashes;
 mod keys;
+mod lists;
 mod pubsub;
 mod scripting;
 mod server;
+mod sets;
 mod stream;
 mod strings;
 mod transactions;
+mod zsets;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -17,6 +20,9 @@ use std::sync::LazyLock;
 use bytes::Bytes;
 
 use super::call::{Call, Reaction};
+#[cfg(test)]
+pub(super) use keys::matches_glob;
+
 use super::{Broker, ClientId, Profile, ServerTime};
 
 /// A command. One with subcommands has a row for itself, [`Command::container`], and one for each, named `XGROUP|CREATE`.
@@ -28,6 +34,8 @@ pub(super) struct Command {
     pub(super) arity: i32,
     /// See [`flag`].
     pub(super) flags: u32,
+    /// The first version that has it.
+    since: (u32, u32),
     pub(super) run: Run,
 }
 
@@ -48,7 +56,6 @@ pub(super) struct Ask<'a> {
     pub(super) at: ServerTime,
     pub(super) client: ClientId,
     pub(super) args: &'a [Bytes],
-    pub(super) in_script: bool,
 }
 
 /// What a command is.
@@ -74,7 +81,7 @@ pub(super) mod flag {
 impl Command {
     /// A command that works on data alone.
     pub(super) const fn data(name: &'static str, arity: i32, flags: u32, run: fn(&mut Call<'_>) -> Reaction) -> Self {
-        Self { name, arity, flags, run: Run::Data(run) }
+        Self { name, arity, flags, since: (0, 0), run: Run::Data(run) }
     }
 
     /// A command about connections or the server.
@@ -84,12 +91,17 @@ impl Command {
         flags: u32,
         run: fn(&mut Broker, &Ask<'_>) -> Reaction,
     ) -> Self {
-        Self { name, arity, flags, run: Run::Server(run) }
+        Self { name, arity, flags, since: (0, 0), run: Run::Server(run) }
     }
 
     /// A command that has subcommands.
     pub(super) const fn container(name: &'static str) -> Self {
-        Self { name, arity: -2, flags: 0, run: Run::Container }
+        Self { name, arity: -2, flags: 0, since: (0, 0), run: Run::Container }
+    }
+
+    /// Only from this version on.
+    pub(super) const fn since(self, major: u32, minor: u32) -> Self {
+        Self { since: (major, minor), ..self }
     }
 
     pub(super) fn has(&self, flag: u32) -> bool {
@@ -108,12 +120,15 @@ const TABLES: &[&[Command]] = &[
     connection::TABLE,
     hashes::TABLE,
     keys::TABLE,
+    lists::TABLE,
     pubsub::TABLE,
     scripting::TABLE,
     server::TABLE,
+    sets::TABLE,
     stream::TABLE,
     strings::TABLE,
     transactions::TABLE,
+    zsets::TABLE,
 ];
 
 static BY_NAME: LazyLock<BTreeMap<&'static [u8], &'static Command>> = LazyLock::new(|| {
@@ -138,9 +153,10 @@ const NAME_MAX: usize = 32;
 /// What a server answers when there is none or when it takes another number of words.
 pub(super) fn lookup(args: &[Bytes], profile: &Profile) -> Result<&'static Command, Refusal> {
     let Some(name) = args.first() else { return Err(unknown(args, profile)) };
-    let Some(command) = by_name(name, None) else { return Err(unknown(args, profile)) };
+    let known = |command: &&Command| profile.at_least(command.since.0, command.since.1);
+    let Some(command) = by_name(name, None).filter(known) else { return Err(unknown(args, profile)) };
     let command = match (command.run, args.get(1)) {
-        (Run::Container, Some(subcommand)) => match by_name(name, Some(subcommand)) {
+        (Run::Container, Some(subcommand)) => match by_name(name, Some(subcommand)).filter(known) {
             Some(command) => command,
             None => return Err(unknown_subcommand(command, subcommand, profile, true)),
         },

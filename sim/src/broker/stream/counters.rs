@@ -27,10 +27,12 @@ impl Stream {
         if id <= group.last {
             return;
         }
-        // Before 7.2 a gap between the group and this entry was not looked for.
-        let from = if profile.at_least(7, 2) { group.last } else { id };
+        // Before 7.2 nobody looked for a gap, or a trimmed start, between the group and this entry.
+        let careful = profile.at_least(7, 2);
+        let from = if careful { group.last } else { id };
+        let counts = !self.has_gap_from(from, profile) && (!careful || group.last >= self.first());
         let read = match group.read {
-            Some(read) if !self.has_gap_from(from, profile) => Some(read + 1),
+            Some(read) if counts => Some(read.saturating_add(1)),
             read if self.added == 0 => read,
             _ => self.place_of(id, profile),
         };

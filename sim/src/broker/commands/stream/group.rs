@@ -10,12 +10,17 @@ use super::super::is;
 use super::{any_id, bad_subcommand, count_value, lines, shown, strict_id};
 
 pub(super) fn create(call: &mut Call<'_>) -> Reaction {
-    let (make, read) = options(call, true)?;
+    // 6.2 knows one option, and looks for the key before it counts the words.
+    let late = !call.profile.at_least(7, 0) && call.args.len() > 6;
+    let (make, read) = if late { (false, None) } else { options(call, true)? };
     let (key, name, position) = (call.word(2)?, call.word(3)?, call.word(4)?);
     let last = match call.db.stream(key, call.at)? {
         None if !make => return Err(NO_KEY.into()),
         stream => stream.map_or(StreamId::MIN, |stream| stream.last()),
     };
+    if late {
+        return Err(bad_subcommand(call));
+    }
     let last = if position[..] == *b"$" { last } else { strict_id(position, 0)? };
     if call.db.stream(key, call.at)?.is_none() {
         // The key exists from now on, whatever comes of the group.

@@ -1,103 +1,188 @@
-//! stub
-use super::Value;
+//! Between the core and a broker without bytes on the way: its commands as words, the broker's replies as it reads them.
+
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use flota_core::command::{ArgSink, Command};
-use flota_core::reply::{Reply, ReplyBuilder, StreamId};
-struct W(Vec<Bytes>);
-impl ArgSink for W {
-    fn count(&mut self, _: usize) {}
-    fn word(&mut self, w: &'static str) {
-        self.0.push(Bytes::from_static(w.as_bytes()));
+use flota_core::reply::{ErrorReply, Reply, ReplyBuilder, StreamId};
+
+use super::Value;
+use super::number::general_17;
+use crate::wire;
+
+/// What a client that speaks this protocol, 2 or 3, reads: the same as decoding what [`wire::encode`] writes.
+#[must_use]
+pub fn reply(value: &Value, resp: u8) -> Reply {
+    match value {
+        Value::Nil | Value::NilArray => Reply::Nil,
+        Value::Int(n) => Reply::Int(*n),
+        Value::Status(text) => Reply::status(&line(text)),
+        Value::Error(text) => Reply::Error(ErrorReply::new(line(text).as_bytes())),
+        Value::Bulk(bytes) | Value::Verbatim(bytes) => Reply::bulk(bytes),
+        Value::Double(n) if resp < 3 => Reply::bulk(general_17(*n).as_bytes()),
+        Value::Double(_) | Value::Array(_) | Value::Map(_) | Value::Set(_) | Value::Push(_) => {
+            let mut build = ReplyBuilder::new();
+            part(value, resp >= 3, &mut build);
+            build.finish()
+        }
     }
-    fn bytes(&mut self, b: &[u8]) {
-        self.0.push(Bytes::copy_from_slice(b));
+}
+
+fn part(value: &Value, resp3: bool, build: &mut ReplyBuilder) {
+    match value {
+        Value::Nil | Value::NilArray => build.nil(),
+        Value::Int(n) => build.int(*n),
+        Value::Status(text) => build.status(&line(text)),
+        Value::Error(text) => build.error(&line(text)),
+        Value::Bulk(bytes) | Value::Verbatim(bytes) => build.bulk(bytes),
+        Value::Double(n) if resp3 => build.double(&general_17(*n)),
+        Value::Double(n) => build.bulk(general_17(*n).as_bytes()),
+        Value::Map(pairs) => {
+            if resp3 {
+                build.map(count(pairs.len()));
+            } else {
+                build.array(count(2 * pairs.len()));
+            }
+            for (key, value) in pairs {
+                part(key, resp3, build);
+                part(value, resp3, build);
+            }
+            return;
+        }
+        Value::Array(values) | Value::Set(values) | Value::Push(values) => {
+            let n = count(values.len());
+            match value {
+                Value::Set(_) if resp3 => build.set(n),
+                Value::Push(_) if resp3 => build.push(n),
+                _ => build.array(n),
+            };
+            values.iter().for_each(|value| part(value, resp3, build));
+            return;
+        }
+    };
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// A status or an error as it arrives: its line ends are spaces.
+fn line(text: &str) -> Cow<'_, str> {
+    if text.contains(['\r', '\n']) { Cow::Owned(text.replace(['\r', '\n'], " ")) } else { Cow::Borrowed(text) }
+}
+
+/// How many bytes a reply takes in this protocol, 2 or 3.
+#[must_use]
+pub fn encoded_len_value(value: &Value, resp: u8) -> usize {
+    wire::encoded_len(value, resp)
+}
+
+/// A command's words, its name first. A body is shared, not copied.
+#[must_use]
+pub fn words(command: &Command) -> Vec<Bytes> {
+    if let Command::Raw(words) = command {
+        return words.to_vec();
     }
-    fn body(&mut self, b: &Bytes) {
-        self.0.push(b.clone());
+    let mut words = Words(Vec::new());
+    command.args(&mut words);
+    words.0
+}
+
+struct Words(Vec<Bytes>);
+
+impl ArgSink for Words {
+    fn count(&mut self, n: usize) {
+        self.0.reserve_exact(n);
     }
+
+    fn word(&mut self, word: &'static str) {
+        self.0.push(Bytes::from_static(word.as_bytes()));
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.push(Bytes::copy_from_slice(bytes));
+    }
+
+    fn body(&mut self, body: &Bytes) {
+        self.0.push(body.clone());
+    }
+
     fn int(&mut self, n: i64) {
-        self.0.push(n.to_string().into());
+        // Most are small: counts, flags, partitions.
+        const SMALL: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+        match usize::try_from(n).ok().and_then(|n| SMALL.get(n)) {
+            Some(word) => self.word(word),
+            None => self.0.push(n.to_string().into()),
+        }
     }
+
     fn id(&mut self, id: StreamId) {
         self.0.push(id.to_string().into());
     }
-    fn uuid(&mut self, u: &[u8; 16]) {
-        self.0.push(flota_core::topic::MessageId(*u).to_string().into());
+
+    fn uuid(&mut self, uuid: &[u8; 16]) {
+        self.bytes(&hyphenated(uuid));
     }
 }
-pub fn words(c: &Command) -> Vec<Bytes> {
-    let mut w = W(Vec::new());
-    c.args(&mut w);
-    w.0
+
+/// The 36 characters of a UUID.
+fn hyphenated(uuid: &[u8; 16]) -> [u8; 36] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = [b'-'; 36];
+    let places = (0..36).filter(|at| !matches!(at, 8 | 13 | 18 | 23));
+    let digits = uuid.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    for (at, digit) in places.zip(digits) {
+        text[at] = DIGITS[usize::from(digit)];
+    }
+    text
 }
-pub fn encoded_len(c: &Command) -> usize {
-    words(c).iter().map(|w| w.len() + 7).sum::<usize>() + 4
+
+/// How many bytes a command takes on the wire.
+#[must_use]
+pub fn encoded_len(command: &Command) -> usize {
+    let mut length = Length(0);
+    command.args(&mut length);
+    length.0
 }
-pub fn encoded_len_value(v: &Value, _: u8) -> usize {
-    match v {
-        Value::Bulk(b) | Value::Verbatim(b) => b.len() + 7,
-        Value::Array(a) | Value::Set(a) | Value::Push(a) => {
-            5 + a.iter().map(|v| encoded_len_value(v, 2)).sum::<usize>()
-        }
-        Value::Map(m) => 5 + m.iter().map(|(k, v)| encoded_len_value(k, 2) + encoded_len_value(v, 2)).sum::<usize>(),
-        _ => 8,
+
+struct Length(usize);
+
+impl Length {
+    fn header(&mut self, n: usize) {
+        self.0 += 3 + wire::decimal_len(n as u64);
+    }
+
+    fn argument(&mut self, length: usize) {
+        self.header(length);
+        self.0 += length + 2;
     }
 }
-pub fn reply(v: &Value, resp: u8) -> Reply {
-    let mut b = ReplyBuilder::new();
-    put(v, resp, &mut b);
-    b.finish()
-}
-fn put(v: &Value, resp: u8, b: &mut ReplyBuilder) {
-    match v {
-        Value::Nil | Value::NilArray => {
-            b.nil();
-        }
-        Value::Int(n) => {
-            b.int(*n);
-        }
-        Value::Status(s) => {
-            b.status(s);
-        }
-        Value::Error(s) => {
-            b.error(s);
-        }
-        Value::Bulk(s) | Value::Verbatim(s) => {
-            b.bulk(s);
-        }
-        Value::Double(d) => {
-            b.double(&d.to_string());
-        }
-        Value::Array(a) => {
-            b.array(a.len() as u32);
-            a.iter().for_each(|v| put(v, resp, b));
-        }
-        Value::Set(a) => {
-            if resp == 3 {
-                b.set(a.len() as u32);
-            } else {
-                b.array(a.len() as u32);
-            }
-            a.iter().for_each(|v| put(v, resp, b));
-        }
-        Value::Push(a) => {
-            if resp == 3 {
-                b.push(a.len() as u32);
-            } else {
-                b.array(a.len() as u32);
-            }
-            a.iter().for_each(|v| put(v, resp, b));
-        }
-        Value::Map(m) => {
-            if resp == 3 {
-                b.map(m.len() as u32);
-            } else {
-                b.array(2 * m.len() as u32);
-            }
-            m.iter().for_each(|(k, v)| {
-                put(k, resp, b);
-                put(v, resp, b);
-            });
-        }
+
+impl ArgSink for Length {
+    fn count(&mut self, n: usize) {
+        self.header(n);
+    }
+
+    fn word(&mut self, word: &'static str) {
+        self.argument(word.len());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.argument(bytes.len());
+    }
+
+    fn int(&mut self, n: i64) {
+        self.argument(usize::from(n < 0) + wire::decimal_len(n.unsigned_abs()));
+    }
+
+    fn id(&mut self, id: StreamId) {
+        self.argument(wire::decimal_len(id.ms) + 1 + wire::decimal_len(id.seq));
+    }
+
+    fn uuid(&mut self, _: &[u8; 16]) {
+        self.argument(36);
     }
 }
+
+#[cfg(test)]
+mod tests;

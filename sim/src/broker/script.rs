@@ -9,7 +9,6 @@
 
 mod bit;
 mod machine;
-mod number;
 mod values;
 
 #[cfg(test)]

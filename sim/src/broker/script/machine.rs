@@ -305,7 +305,7 @@ fn prelude(lua: &Lua, era: Era, random: &Rc<Cell<u64>>) -> mlua::Result<(Table, 
     let next = lua.create_function(move |_, ()| Ok(next_random(&state) as f64))?;
     let state = random.clone();
     let seed = lua.create_function(move |_, seed: f64| {
-        state.set(seeded(super::number::truncated(seed)));
+        state.set(seeded(super::super::number::truncated(seed)));
         Ok(())
     })?;
     let handler = lua.create_function(move |lua, error: Lv| handle(lua, era, error))?;

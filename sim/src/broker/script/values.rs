@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use mlua::{Lua, MultiValue, Table, Value as Lv};
 
-use super::number::{general_17, shortest, truncated};
+use super::super::number::{general_17, shortest, truncated};
 use super::{Era, Value};
 
 /// How deep a returned table may be nested.

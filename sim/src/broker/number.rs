@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// As C's `%.17g`.
-pub(in crate::broker) fn general_17(n: f64) -> String {
+pub(crate) fn general_17(n: f64) -> String {
     if let Some(text) = special(n) {
         return text.to_string();
     }
@@ -20,7 +20,7 @@ pub(in crate::broker) fn general_17(n: f64) -> String {
 }
 
 /// The shortest digits that read back equal, as servers since 7.2 lay them out; whole numbers in full.
-pub(super) fn shortest(n: f64) -> String {
+pub(crate) fn shortest(n: f64) -> String {
     const WHOLE: f64 = 4_611_686_018_427_387_904.0; // 2^62
     if let Some(text) = special(n) {
         return text.to_string();
@@ -46,7 +46,7 @@ pub(super) fn shortest(n: f64) -> String {
 }
 
 /// A Lua number as a reply: towards zero, and as the hardware converts what does not fit.
-pub(super) fn truncated(n: f64) -> i64 {
+pub(crate) fn truncated(n: f64) -> i64 {
     const TOO_LARGE: f64 = 9_223_372_036_854_775_808.0; // 2^63
     if n > -TOO_LARGE && n < TOO_LARGE { n as i64 } else { i64::MIN }
 }

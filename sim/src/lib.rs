@@ -1,3 +1,16 @@
 //! A deterministic simulator for Flota.
 
 pub mod broker;
+pub mod clock;
+pub mod oracle;
+pub mod plan;
+pub mod report;
+pub mod rng;
+pub mod scenario;
+pub mod seen;
+pub mod wire;
+pub mod world;
+
+pub use plan::Plan;
+pub use report::Report;
+pub use world::World;

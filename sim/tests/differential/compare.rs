@@ -130,15 +130,6 @@ pub struct Known {
 }
 
 impl Known {
-    /// The time in the first generated id of a reply that has not been seen before, in milliseconds.
-    pub fn new_time(&self, real: &Wire) -> Option<u64> {
-        if let Some(items) = real.items() {
-            return items.iter().find_map(|item| self.new_time(item));
-        }
-        let id = generated(real.bytes()?)?;
-        (!self.real.contains(&id)).then_some(id.0)
-    }
-
     fn same(&mut self, real: &Wire, model: &Wire, times: bool) -> bool {
         match (real, model) {
             (Wire::Array(a), Wire::Array(b)) | (Wire::Set(a), Wire::Set(b)) | (Wire::Push(a), Wire::Push(b)) => {
@@ -177,6 +168,15 @@ impl Known {
         }
         (new.0 || new.1) && a.0.abs_diff(b.0) < TOLERANCE_MS.unsigned_abs()
     }
+}
+
+/// The time in the first id of a reply that was generated within these milliseconds.
+pub fn time_in(real: &Wire, now_ms: std::ops::RangeInclusive<u64>) -> Option<u64> {
+    if let Some(items) = real.items() {
+        return items.iter().find_map(|item| time_in(item, now_ms.clone()));
+    }
+    let id = generated(real.bytes()?)?;
+    now_ms.contains(&id.0).then_some(id.0)
 }
 
 /// An id with a time of about now, perhaps with a bracket in front.
@@ -289,7 +289,9 @@ fn clients(wire: &Wire, known: &Known, is_real: bool) -> Result<BTreeSet<BTreeSe
                 "id" | "txt:id" => Some(format!("id={:?}", number(value))),
                 // The unix socket of the real one is a flag, too.
                 "flags" => Some(format!("flags={}", match value.replace('U', "").as_str() { "" => "N", flags => flags })),
-                "name" | "db" | "sub" | "psub" | "multi" | "user" => Some(format!("{name}={value}")),
+                // Valkey says 0 once there was a transaction, and -1 before.
+                "multi" => Some(format!("multi={}", if value == "0" { "-1" } else { value })),
+                "name" | "db" | "sub" | "psub" | "user" => Some(format!("{name}={value}")),
                 _ => None,
             });
             fields.collect()

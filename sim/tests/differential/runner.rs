@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 
-use crate::compare::{Known, Rule};
+use crate::compare::{Known, Rule, time_in};
 use crate::generator::{Sequence, Step, Word};
 use crate::server::{Connection, NoReply, Server};
 use crate::subject::{Sent, Subject, now_us};
@@ -236,12 +236,12 @@ impl<'b, 'a> Run<'b, 'a> {
         let words: Vec<_> = real.iter().map(|word| readable(&shortened(word))).collect();
         self.history.push(format!("{client}> {}", words.join(" ")));
         let rule = Rule::of(real);
-        self.connection(client).send(real);
         let mut at_us = now_us();
+        self.connection(client).send(real);
         if takes_time_into_data(real) {
             // The server goes first, so that the subject can be told what its clock said.
             let reply = self.read(client, true)?;
-            if let Some(ms) = self.known.new_time(&reply) {
+            if let Some(ms) = time_in(&reply, at_us / 1000..=now_us() / 1000) {
                 at_us = at_us.max(ms * 1000).min(ms * 1000 + 999);
             }
             self.clients[client].early.push_back(reply);

@@ -4,9 +4,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use flota_sim::broker::{Broker, ClientId, Out, Profile, ServerTime, Value};
+use flota_sim::wire::encode;
 
 use crate::server::{Connection, Kind, NoReply, Server};
-use crate::wire::Wire;
+use crate::wire::{self, Wire};
 
 /// What a subject does for a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -190,31 +191,12 @@ impl Subject for Twin {
     }
 }
 
-/// The model's value as a client would see it.
+/// The model's value written as it writes it, and read as a server's.
 fn on_the_wire(value: &Value, protocol: u8) -> Wire {
-    let all = |items: &[Value]| items.iter().map(|item| on_the_wire(item, protocol)).collect::<Vec<_>>();
-    let three = protocol == 3;
-    match value {
-        Value::Nil if three => Wire::Nil('_'),
-        Value::NilArray if three => Wire::Nil('_'),
-        Value::Nil => Wire::Nil('$'),
-        Value::NilArray => Wire::Nil('*'),
-        Value::Int(n) => Wire::Int(*n),
-        Value::Status(text) => Wire::Status(Bytes::from(text.to_string())),
-        Value::Error(text) => Wire::Error(text.clone()),
-        Value::Bulk(bytes) => Wire::Bulk(bytes.clone()),
-        Value::Double(n) if three => Wire::Double(n.to_string()),
-        Value::Double(n) => Wire::Bulk(Bytes::from(n.to_string())),
-        Value::Verbatim(bytes) if three => Wire::Verbatim(Bytes::from([b"txt:", bytes.as_ref()].concat())),
-        Value::Verbatim(bytes) => Wire::Bulk(bytes.clone()),
-        Value::Array(items) => Wire::Array(all(items)),
-        Value::Set(items) if three => Wire::Set(all(items)),
-        Value::Set(items) => Wire::Array(all(items)),
-        Value::Push(items) if three => Wire::Push(all(items)),
-        Value::Push(items) => Wire::Array(all(items)),
-        Value::Map(pairs) => {
-            let items = pairs.iter().flat_map(|(name, value)| [on_the_wire(name, protocol), on_the_wire(value, protocol)]);
-            if three { Wire::Map(items.collect()) } else { Wire::Array(items.collect()) }
-        }
+    let mut bytes = Vec::new();
+    encode(value, protocol, &mut bytes);
+    match wire::parse(&bytes) {
+        Ok(Some((wire, length))) if length == bytes.len() => wire,
+        other => panic!("{value:?} was written as {:?} and read as {other:?}", wire::readable(&bytes)),
     }
 }

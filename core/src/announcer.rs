@@ -71,6 +71,11 @@ impl Announcer {
         }
     }
 
+    #[cfg(any(test, feature = "mutants"))]
+    pub(crate) fn owns_timer(&self, slot: TimerSlot) -> bool {
+        self.timer == slot
+    }
+
     pub(crate) fn on_timer(&mut self, cx: &mut Cx<'_>) {
         self.tick(cx);
     }

@@ -151,6 +151,14 @@ impl Conn {
         self.slots.retain(|slot| slot.route != route);
     }
 
+    /// Whether the watermark lies between what was answered and what was sent.
+    #[cfg(any(test, feature = "mutants"))]
+    pub(crate) fn audit(&self) -> Result<(), String> {
+        let (answered, accepted) = (crate::audit::size(self.answered), crate::audit::size(self.accepted));
+        crate::audit::within("slots", "answered, of those accepted", answered, accepted)?;
+        crate::audit::within("slots", "accepted, of those sent", accepted, answered + self.slots.len())
+    }
+
     /// Everything still unanswered, oldest first, with whether it may have reached the server.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Route, bool)> + '_ {
         let sent = self.accepted.saturating_sub(self.answered);

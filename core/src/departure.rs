@@ -50,6 +50,16 @@ impl Departures {
         }
     }
 
+    #[cfg(any(test, feature = "mutants"))]
+    pub(crate) fn owns_timer(&self, broker: BrokerId, slot: TimerSlot) -> bool {
+        self.brokers.get(broker).is_some_and(|departure| departure.timer == slot)
+    }
+
+    #[cfg(any(test, feature = "mutants"))]
+    pub(crate) fn brokers(&self) -> impl Iterator<Item = BrokerId> + '_ {
+        self.brokers.iter().map(|(broker, _)| broker)
+    }
+
     pub(crate) fn look(&mut self, broker: BrokerId, look: Look, cx: &mut Cx<'_>) {
         let Some(departure) = self.brokers.get_mut(broker) else { return };
         let now = cx.now.mono;

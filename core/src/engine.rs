@@ -2,6 +2,8 @@
 
 #![allow(clippy::result_large_err, reason = "a refusal gives the argument back; it is rare, and costs one move")]
 
+#[cfg(any(test, feature = "mutants"))]
+mod audit;
 #[cfg(test)]
 mod conversation;
 #[cfg(test)]
@@ -14,6 +16,10 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use core::net::SocketAddr;
 use core::time::Duration;
+
+#[cfg(any(test, feature = "mutants"))]
+#[doc(hidden)]
+pub use audit::Footprint;
 
 use crate::announce::Guid;
 use crate::announcer::Announcer;

@@ -86,6 +86,8 @@ extern crate std;
 
 pub mod announce;
 mod announcer;
+#[cfg(any(test, feature = "mutants"))]
+mod audit;
 pub mod command;
 pub mod config;
 mod conn;

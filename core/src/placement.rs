@@ -35,6 +35,12 @@ enum Memory {
     Probe,
 }
 
+impl Standing {
+    fn may_be_home(&self) -> bool {
+        self.present && self.ready && self.memory != Memory::Full
+    }
+}
+
 impl Placement {
     pub(crate) fn join(&mut self, broker: BrokerId) {
         let standing =
@@ -129,10 +135,39 @@ impl Placement {
         });
     }
 
+    #[cfg(any(test, feature = "mutants"))]
+    pub(crate) fn owns_timer(&self, broker: BrokerId, slot: TimerSlot) -> bool {
+        self.brokers.get(broker).is_some_and(|standing| standing.timer == Some(slot))
+    }
+
+    #[cfg(any(test, feature = "mutants"))]
+    pub(crate) fn brokers(&self) -> impl Iterator<Item = BrokerId> + '_ {
+        self.brokers.iter().map(|(broker, _)| broker)
+    }
+
+    /// Compares the two rotations with what is known of each broker.
+    #[cfg(any(test, feature = "mutants"))]
+    pub(crate) fn audit(&self) -> Result<(), alloc::string::String> {
+        use crate::audit::{holds, same};
+        let may_be_home = |standing: &Standing| standing.may_be_home();
+        let may_take_more = |standing: &Standing| standing.may_be_home() && standing.room;
+        let checks: [(&str, &Router, &dyn Fn(&Standing) -> bool); 2] =
+            [("takes messages", &self.router, &may_take_more), ("is a home of keys", &self.homes, &may_be_home)];
+        for (what, router, may) in checks {
+            for broker in router.ready() {
+                let fits = self.brokers.get(*broker).is_some_and(may);
+                holds("rotation", fits, || alloc::format!("{broker:?} {what}, and may not"))?;
+            }
+            let able = self.brokers.iter().filter(|(_, standing)| may(standing)).count();
+            same("rotation", alloc::format!("brokers of which each {what}"), router.len(), able)?;
+        }
+        Ok(())
+    }
+
     fn change(&mut self, broker: BrokerId, how: impl FnOnce(&mut Standing)) {
         let Some(standing) = self.brokers.get_mut(broker) else { return };
         how(standing);
-        let may_be_home = standing.present && standing.ready && standing.memory != Memory::Full;
+        let may_be_home = standing.may_be_home();
         let may_take_more = may_be_home && standing.room;
         for (router, may) in [(&mut self.router, may_take_more), (&mut self.homes, may_be_home)] {
             if may { router.add(broker) } else { router.remove(broker) }

@@ -81,6 +81,12 @@ impl Router {
         self.ready.is_empty()
     }
 
+    /// Those that can take a message, in no particular order.
+    #[cfg(any(test, feature = "mutants"))]
+    pub(crate) fn ready(&self) -> &[BrokerId] {
+        &self.ready
+    }
+
     fn find(&self, broker: BrokerId) -> Option<usize> {
         let at = *self.place.get(broker.index() as usize)? as usize;
         if self.ready.get(at) == Some(&broker) { Some(at) } else { None }

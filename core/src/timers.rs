@@ -213,6 +213,19 @@ impl<T: Copy> Timers<T> {
         self.armed == 0
     }
 
+    /// Every timer that is registered, armed or not.
+    #[cfg(any(test, feature = "mutants"))]
+    pub(crate) fn registered(&self) -> impl Iterator<Item = (TimerSlot, T)> + '_ {
+        let numbered = self.slots.iter().zip(0u32..);
+        numbered.filter_map(|(slot, index)| Some((TimerSlot { generation: slot.generation, index }, slot.what?)))
+    }
+
+    /// How many timers are armed, counted one by one.
+    #[cfg(any(test, feature = "mutants"))]
+    pub(crate) fn armed_recount(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.held != Held::Nowhere).count()
+    }
+
     fn timer(&self, slot: TimerSlot) -> Option<&Slot<T>> {
         // A retired slot keeps its last generation, but holds nothing.
         self.slots.get(slot.index as usize).filter(|timer| timer.generation == slot.generation && timer.what.is_some())

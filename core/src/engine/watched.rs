@@ -171,6 +171,7 @@ impl Watched {
         let more = self.drain();
         assert!(more.is_empty(), "a second handle_timeout at the same time says {more:?}");
         self.check_credit();
+        assert_eq!(self.engine.audit(), Ok(()));
         outputs
     }
 

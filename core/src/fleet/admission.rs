@@ -134,6 +134,11 @@ impl Reports {
         Self { reports: Box::new([Report::NONE; REASONS]), timer: None }
     }
 
+    #[cfg(any(test, feature = "mutants"))]
+    pub(super) fn owns_timer(&self, slot: TimerSlot) -> bool {
+        self.timer == Some(slot)
+    }
+
     pub(super) fn refused(&mut self, why: NotAdmitted, datagram: &[u8], cx: &mut Cx<'_>) {
         count(why, cx.stats);
         let Some(report) = self.reports.get_mut(reason(why)) else { unreachable!("every reason has a report") };

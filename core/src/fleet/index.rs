@@ -221,7 +221,7 @@ impl Index {
         remove(&mut self.runs, self.key.hash(run.as_bytes()), broker);
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "mutants"))]
     pub(super) fn lens(&self) -> (usize, usize, usize) {
         (self.addresses.len(), self.guids.len(), self.runs.len())
     }

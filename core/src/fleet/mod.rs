@@ -29,6 +29,8 @@ use member::{Gone, Heard, Place, Rest, State, Step};
 pub(crate) use member::Member;
 
 mod admission;
+#[cfg(any(test, feature = "mutants"))]
+mod audit;
 mod identity;
 mod index;
 mod member;

@@ -3,6 +3,8 @@
 //! A broker has one pipelined command lane and one connection for each subscription that blocks there. This machine
 //! dials, shakes hands, notices silence, backs off, and correlates answers with whoever asked.
 
+#[cfg(any(test, feature = "mutants"))]
+mod audit;
 mod backoff;
 mod handshake;
 #[cfg(test)]

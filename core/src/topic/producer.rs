@@ -6,6 +6,9 @@
 
 #![allow(clippy::result_large_err, reason = "a refusal gives the argument back; it is rare, and costs one move")]
 
+#[cfg(any(test, feature = "mutants"))]
+mod audit;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;

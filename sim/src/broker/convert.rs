@@ -37,18 +37,7 @@ fn part(value: &Value, resp3: bool, build: &mut ReplyBuilder) {
         Value::Bulk(bytes) | Value::Verbatim(bytes) => build.bulk(bytes),
         Value::Double(n) if resp3 => build.double(&general_17(*n)),
         Value::Double(n) => build.bulk(general_17(*n).as_bytes()),
-        Value::Map(pairs) => {
-            if resp3 {
-                build.map(count(pairs.len()));
-            } else {
-                build.array(count(2 * pairs.len()));
-            }
-            for (key, value) in pairs {
-                part(key, resp3, build);
-                part(value, resp3, build);
-            }
-            return;
-        }
+        Value::Map(pairs) => return map(pairs, resp3, build),
         Value::Array(values) | Value::Set(values) | Value::Push(values) => {
             let n = count(values.len());
             match value {
@@ -56,10 +45,21 @@ fn part(value: &Value, resp3: bool, build: &mut ReplyBuilder) {
                 Value::Push(_) if resp3 => build.push(n),
                 _ => build.array(n),
             };
-            values.iter().for_each(|value| part(value, resp3, build));
-            return;
+            return values.iter().for_each(|value| part(value, resp3, build));
         }
     };
+}
+
+fn map(pairs: &[(Value, Value)], resp3: bool, build: &mut ReplyBuilder) {
+    if resp3 {
+        build.map(count(pairs.len()));
+    } else {
+        build.array(count(2 * pairs.len()));
+    }
+    for (key, value) in pairs {
+        part(key, resp3, build);
+        part(value, resp3, build);
+    }
 }
 
 fn count(n: usize) -> u32 {

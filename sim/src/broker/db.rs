@@ -184,6 +184,11 @@ impl Object {
 }
 
 impl Db {
+    /// Every key, expired or not.
+    pub fn items(&self) -> impl Iterator<Item = (&Bytes, &Item)> {
+        self.items.iter()
+    }
+
     /// A key's value, unless it is absent or expired.
     #[must_use]
     pub fn peek(&self, key: &[u8], at: ServerTime) -> Option<&Item> {

@@ -13,6 +13,7 @@ mod db;
 mod execute;
 pub(crate) mod number;
 mod profile;
+mod retell;
 mod script;
 mod stream;
 mod value;

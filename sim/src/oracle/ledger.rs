@@ -276,6 +276,11 @@ impl Ledger {
                     *state.acks.entry(group.clone()).or_default() += 1;
                 }
             }
+            Change::Dropped { key, group, id, .. } => {
+                if let Some(state) = self.stream(broker, key).groups.get_mut(group) {
+                    state.pending.remove(id);
+                }
+            }
             Change::Group { key, group, at: Some(last) } => {
                 let stream = self.stream(broker, key);
                 let state = stream

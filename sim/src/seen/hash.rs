@@ -188,6 +188,11 @@ impl TraceHash {
                 [key, group, consumer].into_iter().for_each(|bytes| self.bytes(bytes));
                 self.id(*id);
             }
+            Change::Dropped { key, group, id, consumer } => {
+                self.word(8);
+                [key, group, consumer].into_iter().for_each(|bytes| self.bytes(bytes));
+                self.id(*id);
+            }
             Change::Group { key, group, at } => {
                 self.word(5);
                 [key, group].into_iter().for_each(|bytes| self.bytes(bytes));

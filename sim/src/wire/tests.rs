@@ -4,7 +4,7 @@ use flota_core::driver::resp::{Limits, Scan};
 use proptest::prelude::*;
 
 use super::*;
-use crate::broker::{self, Value};
+use crate::broker::{Value, convert};
 
 /// Every command in the bytes, and how it ends.
 fn read(pieces: &[&[u8]]) -> (Vec<Vec<Bytes>>, Option<String>) {
@@ -113,7 +113,7 @@ proptest! {
         let mut bytes = Vec::new();
         encode(&value, resp, &mut bytes);
         prop_assert_eq!(bytes.len(), encoded_len(&value, resp));
-        let meant = broker::reply(&value, resp);
+        let meant = convert::reply(&value, resp);
         let mut scan = Scan::new(Limits::default());
         let part = bytes.get(..cut.index(bytes.len())).unwrap_or_default();
         prop_assert_eq!(scan.poll(part), Ok(None));

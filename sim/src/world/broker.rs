@@ -9,7 +9,7 @@ use flota_core::script::Script;
 use super::app;
 use super::kernel::{Event, Kernel};
 use super::net::{Cargo, Toward, broker_address};
-use crate::broker::{Broker, ClientId, Condition, Logged, Out, Profile, ServerTime, convert};
+use crate::broker::{Broker, Change, ClientId, Condition, Logged, Object, Out, Profile, ServerTime, Value, convert};
 use crate::clock::EPOCH_MS;
 use crate::plan::{BrokerPlan, Persistence};
 use crate::seen::{Host, Line, What, Word};
@@ -159,8 +159,8 @@ impl BrokerHost {
         let lost = match self.persistence(k) {
             Persistence::Always => return,
             Persistence::Never => {
-                self.model = Broker::new(self.model.profile().clone(), &run_id(self.index, self.life));
-                k.see(Host::Broker(self.index), What::Forgot(u64::MAX));
+                let forgotten = Broker::new(self.model.profile().clone(), &run_id(self.index, self.life));
+                self.replace(k, forgotten, u64::MAX);
                 return;
             }
             // A process that dies alone leaves what it wrote with the system.
@@ -176,11 +176,25 @@ impl BrokerHost {
             return;
         }
         self.disk.truncate(kept);
-        self.model = Broker::new(self.model.profile().clone(), &run_id(self.index, self.life));
+        let mut rebuilt = Broker::new(self.model.profile().clone(), &run_id(self.index, self.life));
         for (_, logged) in &self.disk {
-            self.model.apply(logged);
+            rebuilt.apply(logged);
         }
-        k.see(Host::Broker(self.index), What::Forgot(forgotten as u64));
+        self.replace(k, rebuilt, forgotten as u64);
+    }
+
+    /// The data set is another one now: the old one is gone, the new one is told from its beginning.
+    fn replace(&mut self, k: &mut Kernel, by: Broker, forgotten: u64) {
+        let host = Host::Broker(self.index);
+        k.see(host, What::Forgot(forgotten));
+        let streams = self.model.db().items().filter(|(_, item)| matches!(item.object, Object::Stream(_)));
+        for (key, _) in streams {
+            k.see(host, What::Changed(Box::new(Change::StreamGone { key: key.clone() })));
+        }
+        self.model = by;
+        for change in self.model.retell() {
+            k.see(host, What::Changed(Box::new(change)));
+        }
     }
 
     fn persistence(&self, k: &Kernel) -> Persistence {
@@ -203,7 +217,18 @@ impl BrokerHost {
     pub(crate) fn accept(&mut self, k: &mut Kernel, line: Line) {
         k.see(Host::Broker(self.index), What::Accepted(line));
         let at = self.clock(k.at);
-        self.model.connect(at, ClientId(u64::from(line.0)), &format!("10.0.0.1:{}", 20_000 + line.0 % 40_000));
+        let address = format!("10.0.0.1:{}", 20_000 + line.0 % 40_000);
+        let refusal = if self.crowded {
+            Some(Value::error("ERR max number of clients reached"))
+        } else {
+            self.model.connect(at, ClientId(u64::from(line.0)), &address)
+        };
+        let Some(refusal) = refusal else { return };
+        let Some(conn) = k.net.get_mut(line) else { return };
+        conn.server_open = false;
+        let bytes = load(conn, &refusal, 2);
+        k.ship(line, Toward::Service, bytes);
+        k.part(line, Toward::Service, false);
     }
 
     /// A connection is gone.
@@ -315,7 +340,7 @@ impl BrokerHost {
         let mut out = std::mem::take(&mut self.out);
         self.model.execute(at, client, words, &mut out);
         let refused = out.iter().find_map(|out| match out {
-            Out::Reply(to, crate::broker::Value::Error(text)) if *to == client => {
+            Out::Reply(to, Value::Error(text)) if *to == client => {
                 Some(text.split(' ').next().unwrap_or_default().to_string())
             }
             _ => None,
@@ -462,7 +487,7 @@ fn take_commands(conn: &mut super::net::Conn, before: u64) {
 }
 
 /// Puts a reply behind those that are on their way, and says how long it is.
-fn load(conn: &mut super::net::Conn, value: &crate::broker::Value, resp: u8) -> u64 {
+fn load(conn: &mut super::net::Conn, value: &Value, resp: u8) -> u64 {
     match &mut conn.cargo {
         Cargo::Values { replies, .. } => {
             let bytes = convert::encoded_len_value(value, resp) as u64;

@@ -273,7 +273,7 @@ impl World {
             }
             return;
         }
-        let refused = !host.up || host.crowded;
+        let refused = !host.up;
         if !refused {
             if let Some(conn) = self.k.net.get_mut(line) {
                 conn.server_open = true;

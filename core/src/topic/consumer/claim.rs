@@ -44,6 +44,11 @@ impl Job {
         self.stream
     }
 
+    #[cfg(any(test, feature = "mutants"))]
+    pub(super) fn reserved(&self) -> u32 {
+        self.reserved
+    }
+
     pub(super) fn is_from(&self, name: &str) -> bool {
         &*self.from == name
     }

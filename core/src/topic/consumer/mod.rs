@@ -7,6 +7,8 @@
 
 #![allow(clippy::result_large_err, reason = "a refusal gives the argument back; it is rare, and costs one move")]
 
+#[cfg(any(test, feature = "mutants"))]
+mod audit;
 mod claim;
 mod credit;
 mod reader;

@@ -107,6 +107,15 @@ impl Releases {
 }
 
 impl super::reader::Reader {
+    /// Compares the counts of what is to be said with what is there.
+    #[cfg(any(test, feature = "mutants"))]
+    pub(super) fn audit_verdicts(&self, of: crate::id::SubId) -> Result<(), alloc::string::String> {
+        let acks = self.acks.streams.iter().map(Vec::len).sum();
+        crate::audit::same("credit", format_args!("{of:?} acknowledgements to send"), self.acks.len, acks)?;
+        let releases = self.releases.streams.iter().map(Vec::len).sum();
+        crate::audit::same("credit", format_args!("{of:?} entries to give back"), self.releases.waiting, releases)
+    }
+
     /// Entries of a stream whose verdicts have not been confirmed.
     pub(super) fn unsettled(&self, stream: u16) -> Vec<StreamId> {
         let mut ids = self.unfinished(stream);

@@ -62,8 +62,6 @@ fn with(era: Era, work: impl FnOnce(&mut Machine) -> Value) -> Value {
 struct Machine {
     era: Era,
     lua: Lua,
-    /// The table behind `redis`.
-    redis: Table,
     /// The prelude's function that runs a script.
     runner: Function,
     /// The state of `math.random`.
@@ -89,7 +87,7 @@ impl Machine {
         let steps = Rc::new(Cell::new(0));
         install(&lua, era, &redis)?;
         limit(&lua, era, INSTRUCTIONS_STEP, &steps)?;
-        Ok(Self { era, lua, redis, runner, random, steps, by_sha1: BTreeMap::new(), by_place: BTreeMap::new() })
+        Ok(Self { era, lua, runner, random, steps, by_sha1: BTreeMap::new(), by_place: BTreeMap::new() })
     }
 
     fn run(&mut self, host: &mut dyn Host, body: &Bytes, keys: &[Bytes], argv: &[Bytes]) -> Value {

@@ -31,13 +31,16 @@ pub(super) fn run(
     machine::run(era, &mut OnBroker { broker, at, client }, body, keys, argv)
 }
 
-/// Whether a script's text can be compiled: what `SCRIPT LOAD` checks.
+/// Whether a script's text can be compiled: what `EVAL` and `SCRIPT LOAD` check before they keep it.
 ///
 /// # Errors
 ///
 /// The refusal.
-pub(super) fn check(profile: &Profile, body: &Bytes) -> Result<(), Value> {
-    machine::check(Era::of(profile), body)
+pub(super) fn check(profile: &Profile, body: &Bytes) -> Result<(), String> {
+    match machine::check(Era::of(profile), body) {
+        Err(Value::Error(text)) => Err(text),
+        _ => Ok(()),
+    }
 }
 
 /// What executes the commands of a script.

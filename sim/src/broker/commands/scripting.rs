@@ -20,7 +20,7 @@ pub(super) const TABLE: &[Command] = &[
 fn eval(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
     let body = ask.args.get(1).ok_or(SYNTAX)?.clone();
     let keys = key_count(ask)?;
-    keep(broker, &body);
+    keep(broker, &body)?;
     run(broker, ask, &body, keys)
 }
 
@@ -50,11 +50,14 @@ fn run(broker: &mut Broker, ask: &Ask<'_>, body: &Bytes, keys: usize) -> Reactio
     Ok(script::run(broker, ask.at, ask.client, body, keys, argv))
 }
 
-/// Keeps a script and returns its name.
-fn keep(broker: &mut Broker, body: &Bytes) -> String {
+/// Keeps a script and returns its name. What cannot be compiled is not kept.
+fn keep(broker: &mut Broker, body: &Bytes) -> Result<String, String> {
     let digest = digest(body);
-    broker.scripts.entry(digest.clone()).or_insert_with(|| body.clone());
-    digest
+    if !broker.scripts.contains_key(&digest) {
+        script::check(broker.profile(), body)?;
+        broker.scripts.insert(digest.clone(), body.clone());
+    }
+    Ok(digest)
 }
 
 /// The SHA-1 of a text, in hexadecimal.
@@ -64,7 +67,7 @@ pub(in super::super) fn digest(text: &[u8]) -> String {
 
 fn load(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
     let body = ask.args.get(2).ok_or(SYNTAX)?;
-    Ok(Value::bulk(keep(broker, body)))
+    Ok(Value::bulk(keep(broker, body)?))
 }
 
 fn exists(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {

@@ -419,7 +419,7 @@ fn seeded(seed: i64) -> u64 {
     (seed.cast_unsigned() & 0xFFFF_FFFF) << 16 | 0x330E
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().flat_map(|b| [b >> 4, b & 15]).map(|n| char::from(DIGITS[usize::from(n)])).collect()
 }

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use flota_core::script::Script;
+use sha1::Digest;
 
 use super::*;
 
@@ -374,6 +375,43 @@ fn bits_are_those_of_32() {
     let text = "return {bit.band(7,3),bit.bor(4,1),bit.bxor(7,2),bit.lshift(1,4),bit.rshift(-1,4),bit.arshift(-16,2),\
         bit.bnot(0),bit.tohex(255),bit.tobit(4294967295),bit.rol(1,33),bit.ror(1,1),bit.bswap(1)}";
     assert_eq!(shown(&run(Era::Seven, text)), "[3 5 5 16 268435455 -4 -1 '000000ff' -1 2 -2147483648 16777216]");
+}
+
+fn ask(broker: &mut Broker, words: &[&str]) -> Value {
+    let args: Vec<_> = words.iter().map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
+    let mut out = Vec::new();
+    broker.execute(ServerTime(1_700_000_000_000_000), ClientId(1), &args, &mut out);
+    match out.as_slice() {
+        [super::super::Out::Reply(_, value)] => value.clone(),
+        other => panic!("{words:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_broker_runs_scripts_and_keeps_those_that_compile() {
+    for profile in [Profile::redis_6_2(), Profile::redis_7_0(), Profile::valkey_8_1()] {
+        let mut broker = Broker::new(profile, "0123456789012345678901234567890123456789");
+        broker.connect(ServerTime(1_700_000_000_000_000), ClientId(1), "127.0.0.1:50000");
+        let text =
+            "redis.call('SET', KEYS[1], ARGV[1]) return {redis.call('GET', KEYS[1]), redis.call('INCR', KEYS[2])}";
+        assert_eq!(shown(&ask(&mut broker, &["EVAL", text, "2", "a", "n", "x"])), "['x' 1]");
+        let sha1 = machine::hex(&sha1::Sha1::digest(text.as_bytes()));
+        assert_eq!(shown(&ask(&mut broker, &["EVALSHA", &sha1, "2", "a", "n", "y"])), "['y' 2]");
+        assert_eq!(shown(&ask(&mut broker, &["GET", "a"])), "'y'");
+        assert!(
+            shown(&ask(&mut broker, &["EVAL", "redis.call('SET', 'w', 1) redis.call('INCR', 'a')", "0"]))
+                .contains("value is not an integer")
+        );
+        assert_eq!(shown(&ask(&mut broker, &["GET", "w"])), "'1'");
+        let broken = "return return";
+        assert!(shown(&ask(&mut broker, &["EVAL", broken, "0"])).starts_with("-ERR Error compiling script"));
+        let sha1 = machine::hex(&sha1::Sha1::digest(broken.as_bytes()));
+        assert!(shown(&ask(&mut broker, &["EVALSHA", &sha1, "0"])).starts_with("-NOSCRIPT"));
+        for script in Script::ALL {
+            assert_eq!(shown(&ask(&mut broker, &["SCRIPT", "LOAD", script.text()])), format!("'{}'", script.sha1()));
+        }
+        assert!(broker.gaps().is_empty());
+    }
 }
 
 /// Not a promise: `cargo test --release -p flota-sim -- --ignored --nocapture cost` shows the cost of a small script.

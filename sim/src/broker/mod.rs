@@ -294,11 +294,8 @@ impl Broker {
 
     /// Does again what a log says. Conditions and limits do not apply, nobody is answered.
     pub fn apply(&mut self, logged: &Logged) {
-        if !self.clients.contains_key(&INTERNAL) {
-            let mut client = Client::new(logged.at, 0, "", true);
-            client.internal = true;
-            self.clients.insert(INTERNAL, client);
-        }
+        let internal = || Client { internal: true, ..Client::new(logged.at, 0, "", true) };
+        self.clients.entry(INTERNAL).or_insert_with(internal);
         self.execute(logged.at, INTERNAL, &logged.args, &mut Vec::new());
     }
 }

@@ -2,6 +2,8 @@ use bytes::Bytes;
 
 use super::*;
 
+mod replay;
+
 /// A broker, its time, and what it answered.
 struct Bench {
     broker: Broker,
@@ -324,105 +326,6 @@ fn a_restart_keeps_the_data_and_nothing_else() {
     assert!(text(&bench.ask(7, "INFO server")).contains("run_id:ffff\r\n"));
     let digest = "11f6ad8ec52a2984abaafd7c3b516503785c2072";
     assert_eq!(bench.ask(7, &format!("SCRIPT EXISTS {digest}")), Value::Array(vec![Value::Int(0)]));
-}
-
-/// Everything that is alive, in a form that can be compared.
-fn dump(broker: &Broker, at: ServerTime) -> Vec<String> {
-    broker.db().live(at).map(|(key, item)| format!("{key:?} {item:?}")).collect()
-}
-
-#[test]
-fn the_log_gives_the_same_data_whatever_was_done() {
-    let vocabulary = [
-        "SET K V",
-        "SET K V PX 30",
-        "SET K V XX KEEPTTL",
-        "INCR K",
-        "DEL K K",
-        "EXPIRE K 1",
-        "PEXPIRE K 20 GT",
-        "PERSIST K",
-        "LPUSH K V V",
-        "RPUSH K V",
-        "LPOP K",
-        "RPOP K 2",
-        "LREM K 0 V",
-        "LMOVE K K LEFT RIGHT",
-        "BLPOP K K 0",
-        "BRPOP K 0.05",
-        "BLMOVE K K RIGHT LEFT 0",
-        "BRPOPLPUSH K K 0.02",
-        "HSET K V V",
-        "HDEL K V",
-        "HINCRBY K n 3",
-        "ZADD K 1 V 2 V",
-        "ZADD K INCR 2 V",
-        "ZREMRANGEBYSCORE K 0 3",
-        "ZREM K V",
-        "SADD K V",
-        "SREM K V",
-        "MULTI",
-        "EXEC",
-        "DISCARD",
-        "WATCH K",
-        "GET K",
-        "SCAN 0",
-        "FLUSHALL",
-    ];
-    for seed in 0..300_u64 {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut draw = |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 20) % below
-        };
-        let mut bench = Bench::new();
-        for _ in 0..120 {
-            let word = usize::try_from(draw(vocabulary.len() as u64)).unwrap();
-            if vocabulary[word] == "FLUSHALL" && draw(8) > 0 {
-                continue;
-            }
-            let args: Vec<String> = vocabulary[word]
-                .split(' ')
-                .map(|word| match word {
-                    "K" => format!("k{}", draw(4)),
-                    "V" => format!("{}", draw(3)),
-                    word => word.to_string(),
-                })
-                .collect();
-            let client = 1 + draw(4);
-            if !bench.broker.is_blocked(ClientId(client)) {
-                bench.send(client, &args.join(" "));
-            }
-            bench.at.0 += draw(4) * 1_700;
-            bench.broker.tick(bench.at, &mut bench.out);
-        }
-        let log = bench.broker.take_log();
-        let mut other = Broker::new(Profile::redis_7_0(), "other");
-        for logged in &log {
-            other.apply(logged);
-        }
-        assert_eq!(dump(&other, bench.at), dump(&bench.broker, bench.at), "seed {seed}, log {log:#?}");
-        assert_eq!(bench.broker.gaps(), [] as [String; 0]);
-    }
-}
-
-#[test]
-fn what_a_transaction_did_is_applied_as_a_whole() {
-    let mut bench = Bench::new();
-    for command in ["MULTI", "SET a 1", "SET b 2", "EXEC"] {
-        bench.send(1, command);
-    }
-    let log = bench.broker.take_log();
-    assert_eq!(log.len(), 4);
-    for cut in 0..4 {
-        let mut other = Broker::new(Profile::redis_7_0(), "other");
-        for logged in &log[..cut] {
-            other.apply(logged);
-        }
-        assert_eq!(dump(&other, bench.at), [] as [String; 0]);
-    }
 }
 
 #[test]

@@ -122,9 +122,8 @@ fn kill(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
         _ => kill_filter(broker, ask)?,
     };
     let hit = |id: ClientId, client: &Client| {
-        !client.internal
-            && !filter.no_such_kind
-            && !(filter.spare_me && id == ask.client)
+        let spared = client.internal || filter.no_such_kind || filter.spare_me && id == ask.client;
+        !spared
             && filter.number.is_none_or(|number| number == client.number)
             && filter.address.is_none_or(|address| address == client.address.as_bytes())
             && filter.local_address.is_none_or(|address| address == b"127.0.0.1:6379")

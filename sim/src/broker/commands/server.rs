@@ -68,8 +68,11 @@ fn yes(on: bool) -> String {
     if on { "yes".into() } else { "no".into() }
 }
 
+/// Writes one section.
+type Section = fn(&mut Broker, &Ask<'_>, &mut String) -> std::fmt::Result;
+
 fn info(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
-    let sections: [(&str, fn(&mut Broker, &Ask<'_>, &mut String) -> std::fmt::Result); 7] = [
+    let sections: [(&str, Section); 7] = [
         ("Server", server),
         ("Clients", clients),
         ("Memory", memory),

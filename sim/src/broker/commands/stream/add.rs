@@ -8,7 +8,7 @@ use flota_core::reply::StreamId;
 use super::super::super::call::{Call, Reaction, SYNTAX, Stop};
 use super::super::super::db::{Change, Why};
 use super::super::super::stream::{Bound, Stream, Trim};
-use super::super::super::{ServerTime, Value};
+use super::super::super::{Profile, ServerTime, Value};
 use super::super::is;
 use super::{Journal, count_value, id_value, strict_id};
 
@@ -47,13 +47,11 @@ pub(super) fn add(call: &mut Call<'_>) -> Reaction {
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
     }
     let key = call.word(1)?;
-    let stream = match call.db.stream(key, call.at)? {
-        None if options.no_make => return Ok(Value::Nil),
-        None => call.db.stream_or_new(key, call.at)?,
-        // The borrow of the first look ends here.
-        Some(_) => call.db.stream_or_new(key, call.at)?,
-    };
-    let id = choose(stream, wanted, call.at)?;
+    if options.no_make && call.db.stream(key, call.at)?.is_none() {
+        return Ok(Value::Nil);
+    }
+    let stream = call.db.stream_or_new(key, call.at)?;
+    let id = choose(stream, wanted, call.at, call.profile)?;
     let fields: Arc<[Bytes]> = fields.into();
     if !stream.add(id, fields.clone(), call.profile) {
         return Err(TOO_SMALL.into());
@@ -154,7 +152,7 @@ fn wanted(call: &Call<'_>, text: &[u8]) -> Result<Wanted, Stop> {
     }
 }
 
-fn choose(stream: &Stream, wanted: Wanted, at: ServerTime) -> Result<StreamId, Stop> {
+fn choose(stream: &Stream, wanted: Wanted, at: ServerTime, profile: &Profile) -> Result<StreamId, Stop> {
     let last = stream.last();
     if last == StreamId::MAX {
         return Err(EXHAUSTED.into());
@@ -164,9 +162,12 @@ fn choose(stream: &Stream, wanted: Wanted, at: ServerTime) -> Result<StreamId, S
         Wanted::Given(id) => Ok(id),
         Wanted::Generated => stream.next_id(at.ms()).ok_or_else(|| EXHAUSTED.into()),
         Wanted::Millisecond(ms) if ms > last.ms => Ok(StreamId { ms, seq: 0 }),
-        Wanted::Millisecond(ms) if ms == last.ms => {
-            last.seq.checked_add(1).map(|seq| StreamId { ms, seq }).ok_or_else(|| TOO_SMALL.into())
-        }
+        Wanted::Millisecond(ms) if ms == last.ms => match last.seq.checked_add(1) {
+            Some(seq) => Ok(StreamId { ms, seq }),
+            None if profile.at_least(7, 2) => Err(TOO_SMALL.into()),
+            // 7.0 answers with an error that is about something else.
+            None => Err("ERR Elements are too large to be stored".into()),
+        },
         Wanted::Millisecond(_) => Err(TOO_SMALL.into()),
     }
 }

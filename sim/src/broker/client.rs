@@ -27,6 +27,8 @@ pub(super) struct Client {
     pub(super) last_command: &'static str,
     pub(super) blocked: Option<Blocked>,
     pub(super) multi: Option<Multi>,
+    /// How many commands there are in the transaction that is being executed.
+    pub(super) executing: Option<usize>,
     pub(super) watches: BTreeMap<Bytes, Watch>,
     pub(super) channels: BTreeSet<Bytes>,
     pub(super) patterns: BTreeSet<Bytes>,
@@ -71,6 +73,7 @@ impl Client {
             last_command: "NULL",
             blocked: None,
             multi: None,
+            executing: None,
             watches: BTreeMap::new(),
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
@@ -84,11 +87,14 @@ impl Client {
 
     /// Whether anything it watches has changed.
     pub(super) fn watches_changed(&self, db: &Db, at: ServerTime) -> bool {
-        self.watches.iter().any(|(key, watch)| {
-            let changed = db.watched.get(key).is_none_or(|watched| watched.version != watch.version);
-            let expired = db.items.get(key).is_some_and(|item| item.is_expired(at));
-            changed || expired
-        })
+        let expired = |key| db.items.get(key).is_some_and(|item| item.is_expired(at));
+        self.watches_touched(db) || self.watches.keys().any(expired)
+    }
+
+    /// Whether a change of anything it watches has been noticed, which that of a key whose time is over need not be.
+    pub(super) fn watches_touched(&self, db: &Db) -> bool {
+        let version = |key| db.watched.get(key).map(|watched| watched.version);
+        self.watches.iter().any(|(key, watch)| version(key) != Some(watch.version))
     }
 }
 

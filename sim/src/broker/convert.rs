@@ -7,7 +7,6 @@ use flota_core::command::{ArgSink, Command};
 use flota_core::reply::{ErrorReply, Reply, ReplyBuilder, StreamId};
 
 use super::Value;
-use super::number::general_17;
 use crate::wire;
 
 /// What a client that speaks this protocol, 2 or 3, reads: the same as decoding what [`wire::encode`] writes.
@@ -19,7 +18,7 @@ pub fn reply(value: &Value, resp: u8) -> Reply {
         Value::Status(text) => Reply::status(&line(text)),
         Value::Error(text) => Reply::Error(ErrorReply::new(line(text).as_bytes())),
         Value::Bulk(bytes) | Value::Verbatim(bytes) => Reply::bulk(bytes),
-        Value::Double(n) if resp < 3 => Reply::bulk(general_17(*n).as_bytes()),
+        Value::Double(n) if resp < 3 => Reply::bulk(n.as_bytes()),
         Value::Double(_) | Value::Array(_) | Value::Map(_) | Value::Set(_) | Value::Push(_) => {
             let mut build = ReplyBuilder::new();
             part(value, resp >= 3, &mut build);
@@ -35,8 +34,8 @@ fn part(value: &Value, resp3: bool, build: &mut ReplyBuilder) {
         Value::Status(text) => build.status(&line(text)),
         Value::Error(text) => build.error(&line(text)),
         Value::Bulk(bytes) | Value::Verbatim(bytes) => build.bulk(bytes),
-        Value::Double(n) if resp3 => build.double(&general_17(*n)),
-        Value::Double(n) => build.bulk(general_17(*n).as_bytes()),
+        Value::Double(n) if resp3 => build.double(n),
+        Value::Double(n) => build.bulk(n.as_bytes()),
         Value::Map(pairs) => return map(pairs, resp3, build),
         Value::Array(values) | Value::Set(values) | Value::Push(values) => {
             let n = count(values.len());

@@ -45,6 +45,7 @@ impl Broker {
         if let Some(reply) = reply {
             out.push(Out::Reply(client, reply));
         }
+        out.append(&mut self.after_reply);
         for closed in std::mem::take(&mut self.closing) {
             self.disconnect(at, closed);
             out.push(Out::Close(closed));
@@ -64,12 +65,15 @@ impl Broker {
         }
         let state = self.clients.get_mut(&client)?;
         state.last_command = command.name;
-        let internal = state.internal;
+        let (internal, touched) = (state.internal, state.watches_touched(&self.db));
         if let Some(multi) = &mut state.multi
             && !command.has(flag::NOT_QUEUED)
         {
             multi.flags |= command.flags;
-            multi.queued.push((command, args.to_vec()));
+            // What will not be executed is not kept.
+            if !multi.spoiled && !touched {
+                multi.queued.push((command, args.to_vec()));
+            }
             return Some(Value::status("QUEUED"));
         }
         let mode = Mode { may_block: !internal, ..Mode::default() };
@@ -111,10 +115,14 @@ impl Broker {
         if command.is_some_and(|command| command.name == "EXEC") {
             state.multi = None;
             self.forget_watches(client);
+            let text = text.strip_prefix("ERR ").unwrap_or(&text);
             return Value::Error(format!("EXECABORT Transaction discarded because of: {text}"));
         }
         if let Some(multi) = &mut state.multi {
             multi.spoiled = true;
+            if self.profile.valkey {
+                multi.queued.clear();
+            }
         }
         Value::Error(text)
     }
@@ -137,15 +145,28 @@ impl Broker {
         }
         self.admit_write(flags, command.name == "PING")?;
         if subscribed && resp == 2 && !command.has(flag::SUBSCRIBED) {
-            return Err(format!(
-                "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
-                command.name.to_ascii_lowercase(),
-            ));
+            return Err(self.only_subscribed(command));
+        }
+        if in_multi && self.profile.at_least(7, 2) && matches!(command.name, "MULTI" | "WATCH") {
+            return Err("ERR Command not allowed inside a transaction".into());
         }
         if self.condition.loading && !command.has(flag::LOADING) {
             return Err(self.own_name(LOADING));
         }
         Ok(())
+    }
+
+    fn only_subscribed(&self, command: &Command) -> String {
+        let name = command.name.to_ascii_lowercase();
+        let (name, kinds) = match name.split_once('|') {
+            _ if self.profile.at_least(7, 0) => (name.as_str(), "P|S"),
+            Some((container, _)) => (container, "P"),
+            None => (name.as_str(), "P"),
+        };
+        format!(
+            "ERR Can't execute '{name}': only ({kinds})SUBSCRIBE / ({kinds})UNSUBSCRIBE / PING / QUIT / RESET are \
+             allowed in this context"
+        )
     }
 
     fn admit_write(&self, flags: u32, is_ping: bool) -> Result<(), String> {
@@ -243,6 +264,12 @@ impl Broker {
 
     /// `EXEC`, once it is known that it may: every command in turn, nobody else in between.
     pub(super) fn run_transaction(&mut self, at: ServerTime, client: ClientId, multi: Multi) -> Value {
+        let executing = |broker: &mut Self, commands| {
+            if let Some(state) = broker.clients.get_mut(&client) {
+                state.executing = commands;
+            }
+        };
+        executing(self, Some(multi.queued.len()));
         let mut replies = Vec::with_capacity(multi.queued.len());
         for (command, args) in multi.queued {
             let reply = match self.call(at, client, command, &args, Mode::default()) {
@@ -252,6 +279,7 @@ impl Broker {
             };
             replies.push(reply);
         }
+        executing(self, None);
         Value::Array(replies)
     }
 
@@ -270,7 +298,8 @@ impl Broker {
             Err(refusal) if refusal.unknown => return Value::error("ERR Unknown Redis command called from script"),
             Err(_) => return Value::error("ERR Wrong number of args calling Redis command from script"),
         };
-        if command.has(flag::NO_SCRIPT) {
+        // Since 7.2 the blocking commands on lists answer there as if their time was over.
+        if command.has(flag::NO_SCRIPT) && !(self.profile.at_least(7, 2) && command.has(flag::WRITE)) {
             return Value::error("ERR This Redis command is not allowed from script");
         }
         if let Err(text) = self.admit_in_script(client, command) {

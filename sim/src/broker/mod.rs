@@ -103,6 +103,8 @@ pub struct Broker {
     script: ScriptState,
     /// What goes to connections before the reply to the command that runs now.
     pending: Vec<Out>,
+    /// What goes to the connection after that reply.
+    after_reply: Vec<Out>,
     /// Who is to be closed once the command that runs now has been answered.
     closing: Vec<ClientId>,
     /// The writes of the command, script or transaction that runs now.
@@ -145,6 +147,7 @@ impl Broker {
             scripts: BTreeMap::new(),
             script: ScriptState::default(),
             pending: Vec::new(),
+            after_reply: Vec::new(),
             closing: Vec::new(),
             effects: Vec::new(),
             log: None,

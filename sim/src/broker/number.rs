@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use super::Profile;
+
 /// As C's `%.17g`.
 pub(crate) fn general_17(n: f64) -> String {
     if let Some(text) = special(n) {
@@ -28,6 +30,19 @@ pub(crate) fn shortest(n: f64) -> String {
     if n.abs() < WHOLE && n.fract() == 0.0 {
         return (n as i64).to_string();
     }
+    digits(n)
+}
+
+/// A score in a reply: newer servers lay out the shortest digits, older ones print 17.
+pub(crate) fn score(n: f64, profile: &Profile) -> String {
+    if !profile.at_least(7, 2) {
+        return general_17(n);
+    }
+    special(n).map_or_else(|| digits(n), str::to_string)
+}
+
+/// The shortest digits that read back equal, without an exponent unless it saves much.
+fn digits(n: f64) -> String {
     let scientific = format!("{:e}", n.abs());
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -107,6 +122,22 @@ mod tests {
             (9_007_199_254_740_993.0, "9007199254740992"),
         ] {
             assert_eq!(shortest(n), text, "{n}");
+        }
+    }
+
+    /// What the three servers made of these scores.
+    #[test]
+    fn scores_are_printed_as_the_version_does() {
+        for (n, newer, older) in [
+            (0.1, "0.1", "0.10000000000000001"),
+            (-0.0, "-0", "-0"),
+            (1000.0, "1000", "1000"),
+            (12_345_678_901_234_567_890.0, "12345678901234567000", "1.2345678901234567e+19"),
+            (f64::NEG_INFINITY, "-inf", "-inf"),
+        ] {
+            assert_eq!(score(n, &Profile::valkey_8_1()), newer);
+            assert_eq!(score(n, &Profile::redis_7_0()), older);
+            assert_eq!(score(n, &Profile::redis_6_2()), older);
         }
     }
 

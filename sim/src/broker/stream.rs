@@ -3,6 +3,12 @@
 mod counters;
 mod group;
 mod node;
+/// An id whose differences from the first id of its node lost all but their low 32 bits.
+fn cut_to_32_bits(id: StreamId, first: StreamId) -> StreamId {
+    let cut = |of: u64, from: u64| from.wrapping_add_signed(i64::from(of.wrapping_sub(from) as i32));
+    StreamId { ms: cut(id.ms, first.ms), seq: cut(id.seq, first.seq) }
+}
+
 #[cfg(test)]
 mod tests;
 
@@ -166,7 +172,7 @@ impl Stream {
     }
 
     /// Removes entries from the start. Returns what was removed, in order.
-    pub(super) fn trim(&mut self, trim: Trim) -> Vec<StreamId> {
+    pub(super) fn trim(&mut self, trim: Trim, profile: &Profile) -> Vec<StreamId> {
         let mut gone = Vec::new();
         while let Some(node) = self.nodes.front() {
             if matches!(trim.bound, Bound::Len(max) if self.len() <= max) {
@@ -186,10 +192,12 @@ impl Stream {
                 continue;
             }
             if !trim.approximate {
-                let before = gone.len();
+                let (before, first, last) = (gone.len(), node.first, node.last);
+                // Within a node, 6.2 reads the differences between ids as 32 bits.
+                let seen = |id| if profile.at_least(7, 0) { id } else { cut_to_32_bits(id, first) };
                 match trim.bound {
                     Bound::Len(max) => self.take_while(&mut gone, |len, _| len > max),
-                    Bound::Id(min) => self.take_while(&mut gone, |_, id| id < min),
+                    Bound::Id(min) => self.take_while(&mut gone, |_, id| id <= last && seen(id) < min),
                 }
                 let buried = u32::try_from(gone.len() - before).unwrap_or(u32::MAX);
                 if let Some(node) = self.nodes.front_mut() {

@@ -3,6 +3,7 @@ use bytes::Bytes;
 use super::*;
 
 mod replay;
+mod versions;
 
 /// A broker, its time, and what it answered.
 struct Bench {

@@ -19,8 +19,8 @@ pub enum Value {
     Error(String),
     /// Bytes.
     Bulk(Bytes),
-    /// A score. RESP2 writes it as bytes, in the shortest form that reads back equal (`%.17g`).
-    Double(f64),
+    /// A score, as servers of this version write it. RESP2 has it as bytes.
+    Double(String),
     /// Text that RESP3 marks as such and RESP2 sends as bytes: `INFO`, `CLIENT LIST`.
     Verbatim(Bytes),
     /// An array.

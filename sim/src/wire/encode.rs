@@ -1,7 +1,6 @@
 //! Replies as bytes, or only how many bytes they are.
 
 use crate::broker::Value;
-use crate::broker::number::general_17;
 
 /// Appends a reply as a connection with that protocol, 2 or 3, receives it.
 pub fn encode(value: &Value, resp: u8, into: &mut Vec<u8>) {
@@ -96,10 +95,10 @@ fn write(value: &Value, resp3: bool, out: &mut impl Sink) {
         Value::Bulk(bytes) => bulk(bytes, out),
         Value::Double(n) if resp3 => {
             out.put(b",");
-            out.put(general_17(*n).as_bytes());
+            out.put(n.as_bytes());
             out.put(b"\r\n");
         }
-        Value::Double(n) => bulk(general_17(*n).as_bytes(), out),
+        Value::Double(n) => bulk(n.as_bytes(), out),
         Value::Verbatim(bytes) if resp3 => {
             header(b"=", bytes.len() + 4, out);
             out.put(b"txt:");

@@ -92,7 +92,7 @@ fn any_value() -> impl Strategy<Value = Value> {
         text.prop_map(|text| Value::Status(Cow::Owned(text))),
         text.prop_map(Value::Error),
         bytes.clone().prop_map(Value::Bulk),
-        any::<f64>().prop_filter("RESP has no text for it", |n| !n.is_nan()).prop_map(Value::Double),
+        any::<f64>().prop_filter("RESP has no text for it", |n| !n.is_nan()).prop_map(|n| Value::Double(n.to_string())),
         bytes.prop_map(Value::Verbatim),
     ];
     let tree = flat.prop_recursive(4, 40, 5, |inner| {

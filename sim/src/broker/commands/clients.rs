@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::super::call::{NOT_INT, Reaction, SYNTAX, parse_int};
 use super::super::client::Client;
-use super::super::{Broker, ClientId, Out, ServerTime, Value};
+use super::super::{Broker, ClientId, Db, Out, Profile, ServerTime, Value};
 use super::connection::set_name;
 use super::flag::{LOADING, NO_SCRIPT};
 use super::{Ask, Command, is};
@@ -42,7 +42,7 @@ fn switch(_: &mut Broker, ask: &Ask<'_>) -> Reaction {
 }
 
 fn info(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
-    let line = broker.clients.get(&ask.client).map(|client| line(client, ask.at)).unwrap_or_default();
+    let line = broker.clients.get(&ask.client).map(|client| line(client, &broker.db, ask.at)).unwrap_or_default();
     Ok(Value::Verbatim(line.into()))
 }
 
@@ -70,20 +70,23 @@ fn list(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
     let mut shown: Vec<&Client> = broker.clients.values().filter(|client| !client.internal).collect();
     shown.retain(|client| only.as_ref().is_none_or(|only| only.contains(&client.number)));
     shown.sort_unstable_by_key(|client| client.number);
-    let text: String = shown.into_iter().map(|client| line(client, ask.at)).collect();
+    let text: String = shown.into_iter().map(|client| line(client, &broker.db, ask.at)).collect();
     Ok(Value::Verbatim(text.into()))
 }
 
 /// A connection's line, newline included.
-fn line(client: &Client, at: ServerTime) -> String {
+fn line(client: &Client, db: &Db, at: ServerTime) -> String {
     let seconds = |since: ServerTime| at.0.saturating_sub(since.0) / 1_000_000;
-    let flags = match client {
-        Client { blocked: Some(_), .. } => "b",
-        Client { multi: Some(_), .. } => "x",
-        _ if client.subscriptions() > 0 => "P",
-        _ => "N",
-    };
-    let queued = client.multi.as_ref().map_or(-1, |multi| i64::try_from(multi.queued.len()).unwrap_or(i64::MAX));
+    let queued = client.executing.or(client.multi.as_ref().map(|multi| multi.queued.len()));
+    let flags = [
+        ('P', client.subscriptions() > 0),
+        ('x', queued.is_some()),
+        ('b', client.blocked.is_some()),
+        ('d', client.watches_touched(db)),
+    ];
+    let flags: String = flags.into_iter().filter(|(_, is)| *is).map(|(flag, _)| flag).collect();
+    let flags = if flags.is_empty() { "N".to_string() } else { flags };
+    let queued = queued.map_or(-1, |queued| i64::try_from(queued).unwrap_or(i64::MAX));
     format!(
         "id={} addr={} laddr=127.0.0.1:6379 fd=8 name={} age={} idle={} flags={flags} db=0 sub={} psub={} ssub=0 \
          multi={queued} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=1024 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 \
@@ -147,8 +150,7 @@ fn kill_filter<'a>(broker: &mut Broker, ask: &Ask<'a>) -> Result<Filter<'a>, sup
     for pair in ask.args.get(2..).unwrap_or_default().chunks(2) {
         let [option, value] = pair else { return Err(SYNTAX.into()) };
         if is(option, "ID") {
-            let number = parse_int(value).filter(|number| *number >= 1);
-            filter.number = Some(number.ok_or("ERR client-id should be greater than 0")?);
+            filter.number = Some(kill_number(value, broker.profile())?);
         } else if is(option, "ADDR") {
             filter.address = Some(value);
         } else if is(option, "LADDR") {
@@ -171,6 +173,15 @@ fn kill_filter<'a>(broker: &mut Broker, ask: &Ask<'a>) -> Result<Filter<'a>, sup
         }
     }
     Ok(filter)
+}
+
+fn kill_number(word: &[u8], profile: &Profile) -> Result<i64, &'static str> {
+    match parse_int(word) {
+        Some(number) if number >= 1 || !profile.at_least(7, 0) => Ok(number),
+        None if !profile.at_least(7, 0) => Err(NOT_INT),
+        None if profile.valkey => Err(SYNTAX),
+        _ => Err("ERR client-id should be greater than 0"),
+    }
 }
 
 fn unblock(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {

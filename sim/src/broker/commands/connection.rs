@@ -66,7 +66,8 @@ fn hello(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
                 place += 3;
             }
             (Some(wanted), _) if is(option, "SETNAME") => {
-                if !is_name(wanted) {
+                // Older servers look at the name only after they know whose connection it is.
+                if !is_name(wanted) && broker.profile.at_least(7, 2) {
                     return Err(NAME_REFUSED.into());
                 }
                 name = Some(wanted.clone());
@@ -86,6 +87,9 @@ fn hello(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
             .into());
     }
     if let Some(name) = name {
+        if !is_name(&name) {
+            return Err(NAME_REFUSED.into());
+        }
         client.name = name;
     }
     if let Some(version) = version {
@@ -99,7 +103,7 @@ fn greeting(broker: &Broker, resp: u8, number: i64) -> Value {
     let profile = broker.profile();
     let role = if broker.condition.read_only { "replica" } else { "master" };
     let (server, version) = if profile.valkey {
-        ("valkey", "8.1.0".to_string())
+        ("valkey", "8.1.8".to_string())
     } else {
         ("redis", profile.version.map(|part| part.to_string()).join("."))
     };

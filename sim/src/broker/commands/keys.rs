@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::super::call::{Call, NOT_INT, Reaction, SYNTAX, parse_int};
-use super::super::{Db, Item, ServerTime, Value};
+use super::super::{Db, Item, Profile, ServerTime, Value};
 use super::flag::WRITE;
 use super::strings::end_ms;
 use super::{Command, is};
@@ -60,9 +60,14 @@ struct Only {
 fn expire(call: &mut Call<'_>, name: &str, seconds: bool, absolute: bool) -> Reaction {
     let key = call.word(1)?;
     let only = expire_conditions(call, name)?;
-    let end = end_ms(call.int(2)?, seconds, absolute, call.at);
-    let end = end.ok_or_else(|| format!("ERR invalid expire time in '{name}' command"))?;
-    let at = call.at;
+    let (time, at) = (call.int(2)?, call.at);
+    let end = if seconds && !call.profile.at_least(7, 0) {
+        // Before 7.0 the milliseconds of so many seconds wrapped round.
+        end_ms(time.wrapping_mul(1_000), false, absolute, at)
+    } else {
+        end_ms(time, seconds, absolute, at)
+    };
+    let end = end.ok_or_else(|| invalid_expiry(name, call.profile))?;
     let Some(item) = call.db.item(key, at) else { return Ok(Value::Int(0)) };
     let now = item.expires_ms;
     let fails = only.none && now.is_some()
@@ -77,6 +82,12 @@ fn expire(call: &mut Call<'_>, name: &str, seconds: bool, absolute: bool) -> Rea
     call.db.changed(key);
     call.db.expire(key, at);
     Ok(Value::Int(1))
+}
+
+/// The refusal of a time that is out of range.
+pub(super) fn invalid_expiry(name: &str, profile: &Profile) -> String {
+    let named = if profile.at_least(7, 0) { format!("'{name}' command") } else { name.to_string() };
+    format!("ERR invalid expire time in {named}")
 }
 
 fn expire_conditions(call: &Call<'_>, name: &str) -> Result<Only, super::super::Stop> {
@@ -146,6 +157,10 @@ fn scan(call: &mut Call<'_>) -> Reaction {
         } else {
             return Err(SYNTAX.into());
         }
+    }
+    const TYPES: [&str; 6] = ["string", "list", "set", "zset", "hash", "stream"];
+    if let Some(kind) = kind.filter(|kind| call.profile.valkey && !TYPES.iter().any(|known| is(kind, known))) {
+        return Err(format!("ERR unknown type name '{}'", super::text(kind, 128)).into());
     }
     let (next, found) = scan_from(call.db, call.at, cursor, usize::try_from(count).unwrap_or(usize::MAX));
     let fits = |key: &Bytes, item: &Item| {

@@ -86,12 +86,16 @@ fn pop(call: &mut Call<'_>, end: End, name: &str) -> Reaction {
         }
     };
     let (key, modern) = (call.word(1)?, call.profile.at_least(7, 0));
+    if wanted == Some(0) && !modern {
+        // Not even the key is looked at.
+        return Ok(Value::NilArray);
+    }
     let Some(list) = call.db.list(key, call.at)? else {
         return Ok(if wanted.is_some() && modern { Value::NilArray } else { Value::Nil });
     };
     let reply = match wanted {
         None => end.pop(list).map_or(Value::Nil, Value::Bulk),
-        Some(0) => return Ok(if modern { Value::Array(Vec::new()) } else { Value::NilArray }),
+        Some(0) => return Ok(Value::Array(Vec::new())),
         Some(wanted) => {
             Value::Array((0..wanted.min(list.len())).filter_map(|_| end.pop(list)).map(Value::Bulk).collect())
         }
@@ -136,6 +140,10 @@ pub(super) fn span(start: i64, stop: i64, length: usize) -> (usize, usize) {
 
 fn remove(call: &mut Call<'_>) -> Reaction {
     let (key, limit, value) = (call.word(1)?, call.int(2)?, call.word(3)?);
+    if limit == i64::MIN && call.profile.at_least(7, 2) {
+        let most = i64::MAX;
+        return Err(format!("ERR value is out of range, value must between -{most} and {most}").into());
+    }
     let Some(list) = call.db.list(key, call.at)? else { return Ok(Value::Int(0)) };
     let most = if limit == 0 { usize::MAX } else { usize::try_from(limit.unsigned_abs()).unwrap_or(usize::MAX) };
     let mut places: Vec<usize> =

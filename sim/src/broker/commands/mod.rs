@@ -217,8 +217,9 @@ fn unknown_subcommand(command: &Command, subcommand: &[u8], profile: &Profile, u
     Refusal { text, unknown }
 }
 
-/// At most so many bytes of a peer's words, fit for an error: on one line.
+/// At most so many bytes of a peer's words, fit for an error: on one line, and up to the first zero as C prints them.
 fn text(bytes: &[u8], length_max: usize) -> String {
+    let bytes = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(bytes.get(..length_max).unwrap_or(bytes)).replace(['\r', '\n'], " ")
 }
 

@@ -46,10 +46,16 @@ const PATTERNS: Kind = Kind {
 fn publish(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
     let [_, channel, message] = ask.args else { return Ok(Value::Int(0)) };
     let mut sent = 0;
+    let defers = broker.profile.at_least(7, 2);
+    let mut send = |client: ClientId, parts: Vec<Value>| {
+        // Since 7.2 nothing comes between a command and its reply.
+        let queue = if defers && client == ask.client { &mut broker.after_reply } else { &mut broker.pending };
+        queue.push(Out::Reply(client, Value::Push(parts)));
+        sent += 1;
+    };
     for client in broker.channels.get(channel).into_iter().flatten() {
         let parts = [Value::bulk("message"), Value::Bulk(channel.clone()), Value::Bulk(message.clone())];
-        broker.pending.push(Out::Reply(*client, Value::Push(parts.into())));
-        sent += 1;
+        send(*client, parts.into());
     }
     for (pattern, clients) in &broker.patterns {
         if !matches_glob(pattern, channel) {
@@ -58,8 +64,7 @@ fn publish(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
         for client in clients {
             let parts = [Value::bulk("pmessage"), Value::Bulk(pattern.clone())];
             let rest = [Value::Bulk(channel.clone()), Value::Bulk(message.clone())];
-            broker.pending.push(Out::Reply(*client, Value::Push(parts.into_iter().chain(rest).collect())));
-            sent += 1;
+            send(*client, parts.into_iter().chain(rest).collect());
         }
     }
     Ok(Value::Int(sent))

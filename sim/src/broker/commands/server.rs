@@ -104,12 +104,13 @@ fn server(broker: &mut Broker, ask: &Ask<'_>, text: &mut String) -> std::fmt::Re
         write!(text, "flota_embedded:1\r\n")?;
     }
     if profile.valkey {
-        write!(text, "server_name:valkey\r\nvalkey_version:8.1.0\r\n")?;
+        write!(text, "server_name:valkey\r\nvalkey_version:8.1.8\r\n")?;
     }
     write!(
         text,
-        "redis_mode:standalone\r\nprocess_id:{}\r\nrun_id:{}\r\ntcp_port:{}\r\nserver_time_usec:{}\r\n\
+        "{}_mode:standalone\r\nprocess_id:{}\r\nrun_id:{}\r\ntcp_port:{}\r\nserver_time_usec:{}\r\n\
          uptime_in_seconds:{up}\r\nuptime_in_days:{}\r\nhz:{}\r\n",
+        if profile.valkey { "server" } else { "redis" },
         process_id(&broker.run_id),
         broker.run_id,
         profile.port,

@@ -6,6 +6,7 @@ use super::super::call::{Call, NOT_INT, Reaction, SYNTAX, Stop, parse_int};
 use super::super::db::{Object, WRONG_TYPE};
 use super::super::{ServerTime, Value};
 use super::flag::{DENY_OOM, WRITE};
+use super::keys::invalid_expiry;
 use super::{Command, is};
 
 pub(super) const TABLE: &[Command] = &[
@@ -127,7 +128,7 @@ fn set_options(call: &mut Call<'_>) -> Result<Options, Stop> {
     }
     if let Some((seconds, absolute, time)) = timed {
         let end = end_ms(time, seconds, absolute, call.at).filter(|_| time > 0);
-        options.expires_ms = Some(end.ok_or("ERR invalid expire time in 'set' command")?);
+        options.expires_ms = Some(end.ok_or_else(|| invalid_expiry("set", call.profile))?);
     }
     Ok(options)
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::super::Value;
 use super::super::call::{Call, NOT_FLOAT, NOT_INT, Reaction, SYNTAX, Stop, parse_float, parse_int};
+use super::super::number::score as score_text;
 use super::super::zset::Zset;
 use super::flag::{DENY_OOM, WRITE};
 use super::lists::span;
@@ -52,19 +53,21 @@ fn add(call: &mut Call<'_>) -> Reaction {
     if call.db.zset(key, call.at)?.is_none() && rules.only_present {
         return Ok(if rules.increment { Value::Nil } else { Value::Int(0) });
     }
+    let profile = call.profile;
+    let double = |n| Value::Double(score_text(n, profile));
     let zset = call.db.zset_or_new(key, call.at)?;
     let (mut added, mut updated, mut last) = (0, 0, Value::Nil);
     for (score, member) in scored {
         match place(zset, rules, score, member)? {
             Placed::Added(score) => {
                 added += 1;
-                last = Value::Double(score);
+                last = double(score);
             }
             Placed::Updated(score) => {
                 updated += 1;
-                last = Value::Double(score);
+                last = double(score);
             }
-            Placed::Same(score) => last = Value::Double(score),
+            Placed::Same(score) => last = double(score),
             Placed::Refused => {}
         }
     }
@@ -183,7 +186,9 @@ impl Scores {
     fn parse(least: &[u8], most: &[u8]) -> Result<Self, Stop> {
         let bound = |word: &[u8]| {
             let without = word.first() == Some(&b'(');
-            let number = parse_float(word.get(usize::from(without)..).unwrap_or_default());
+            let digits = word.get(usize::from(without)..).unwrap_or_default();
+            // Nothing after the bracket is taken for a zero.
+            let number = if without && digits.is_empty() { Some(0.0) } else { parse_float(digits) };
             number.map(|number| (number, without)).ok_or_else(|| Stop::from("ERR min or max is not a float"))
         };
         let ((least, without_least), (most, without_most)) = (bound(least)?, bound(most)?);
@@ -231,14 +236,15 @@ fn range(call: &mut Call<'_>, form: Form) -> Reaction {
             zset.iter().skip(from).take(length).map(copy).collect()
         }
     };
+    let double = |n| Value::Double(score_text(n, call.profile));
     Ok(Value::Array(match (form.with_scores, call.resp) {
         (false, _) => found.into_iter().map(|(member, _)| Value::Bulk(member)).collect(),
         (true, 3) => found
             .into_iter()
-            .map(|(member, score)| Value::Array(vec![Value::Bulk(member), Value::Double(score)]))
+            .map(|(member, score)| Value::Array(vec![Value::Bulk(member), double(score)]))
             .collect(),
         (true, _) => {
-            found.into_iter().flat_map(|(member, score)| [Value::Bulk(member), Value::Double(score)]).collect()
+            found.into_iter().flat_map(|(member, score)| [Value::Bulk(member), double(score)]).collect()
         }
     }))
 }
@@ -291,8 +297,9 @@ fn size(call: &mut Call<'_>) -> Reaction {
 
 fn score(call: &mut Call<'_>) -> Reaction {
     let member = call.word(2)?;
-    let zset = call.db.zset(call.word(1)?, call.at)?;
-    Ok(zset.and_then(|zset| zset.score(member)).map_or(Value::Nil, Value::Double))
+    let profile = call.profile;
+    let score = call.db.zset(call.word(1)?, call.at)?.and_then(|zset| zset.score(member));
+    Ok(score.map_or(Value::Nil, |score| Value::Double(score_text(score, profile))))
 }
 
 fn count(number: usize) -> Value {

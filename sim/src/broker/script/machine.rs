@@ -156,7 +156,12 @@ impl Machine {
     }
 
     fn compile(&mut self, body: &Bytes, sha1: [u8; 20]) -> Result<Script, Value> {
-        let refuse = |text: &str| Err(Value::Error(format!("ERR Error compiling script (new function): {text}")));
+        let old = self.era == Era::Old;
+        let refuse = |text: &str| {
+            // Before 7.0 the text was wrapped in a function, whose end was met first.
+            let text = if old { text.replace("'<eof>' expected", "'end' expected") } else { text.to_string() };
+            Err(Value::Error(format!("ERR Error compiling script (new function): {text}")))
+        };
         let mut text: &[u8] = body;
         if self.era != Era::Old && text.starts_with(b"#!") {
             // Its line stays, as an empty one, so that positions are right.

@@ -27,7 +27,7 @@ impl Host for Paper {
             [b"shapes"] => Value::Array(vec![
                 Value::Int(7),
                 Value::NilArray,
-                Value::Double(0.5),
+                Value::Double("0.5".into()),
                 Value::Map(vec![(Value::bulk("k"), Value::Array(vec![Value::OK]))]),
             ]),
             _ => Value::error("ERR Unknown Redis command called from script"),

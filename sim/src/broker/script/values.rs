@@ -39,7 +39,7 @@ pub(super) fn to_lua(lua: &Lua, value: &Value) -> mlua::Result<Lv> {
         // Lua 5.1 has doubles only.
         Value::Int(n) => Lv::Number(*n as f64),
         Value::Bulk(bytes) | Value::Verbatim(bytes) => Lv::String(lua.create_string(bytes)?),
-        Value::Double(n) => Lv::String(lua.create_string(general_17(*n))?),
+        Value::Double(n) => Lv::String(lua.create_string(n)?),
         Value::Status(text) => single(lua, "ok", text)?,
         Value::Error(text) => single(lua, "err", text)?,
         Value::Array(values) | Value::Set(values) | Value::Push(values) => list(lua, values.iter(), values.len())?,
@@ -103,7 +103,7 @@ fn from_table(table: &Table, depth: usize) -> mlua::Result<Value> {
 /// What only a connection with RESP3 can tell from an array.
 fn special(table: &Table) -> mlua::Result<Option<Value>> {
     if let Some(n) = table.raw_get::<Lv>("double")?.as_number() {
-        return Ok(Some(Value::Double(n)));
+        return Ok(Some(Value::Double(general_17(n))));
     }
     for field in ["map", "set", "big_number", "verbatim_string"] {
         if !table.raw_get::<Lv>(field)?.is_nil() {
@@ -115,5 +115,5 @@ fn special(table: &Table) -> mlua::Result<Option<Value>> {
 
 /// A status or an error ends at the end of its line.
 pub(super) fn one_line(text: &str) -> String {
-    text.replace(['\r', '\n'], " ")
+    text.split('\0').next().unwrap_or_default().replace(['\r', '\n'], " ")
 }

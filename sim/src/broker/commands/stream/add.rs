@@ -40,7 +40,8 @@ pub(super) fn add(call: &mut Call<'_>) -> Reaction {
     let wanted = wanted(call, call.word(options.end)?)?;
     let fields = args.get(options.end + 1..).unwrap_or_default();
     if fields.is_empty() || fields.len() % 2 == 1 {
-        return Err("ERR wrong number of arguments for 'xadd' command".into());
+        let name = if call.profile.at_least(7, 0) { "'xadd' command" } else { "XADD" };
+        return Err(format!("ERR wrong number of arguments for {name}").into());
     }
     if matches!(wanted, Wanted::Given(StreamId::MIN)) {
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
@@ -55,7 +56,7 @@ pub(super) fn add(call: &mut Call<'_>) -> Reaction {
     if !stream.add(id, fields.clone(), call.profile) {
         return Err(TOO_SMALL.into());
     }
-    let gone = options.trim.map(|trim| stream.trim(trim)).unwrap_or_default();
+    let gone = options.trim.map(|trim| stream.trim(trim, call.profile)).unwrap_or_default();
     call.db.record(|| Change::Added { key: key.clone(), id, fields: fields.to_vec() });
     record_trimmed(call, key, gone);
     call.db.changed(key);
@@ -68,7 +69,7 @@ pub(super) fn trim(call: &mut Call<'_>) -> Reaction {
     let key = call.word(1)?;
     let Some(trim) = options.trim else { return Err(SYNTAX.into()) };
     let Some(stream) = call.db.stream(key, call.at)? else { return Ok(Value::Int(0)) };
-    let gone = stream.trim(trim);
+    let gone = stream.trim(trim, call.profile);
     let count = gone.len() as u64;
     if count > 0 {
         record_trimmed(call, key, gone);

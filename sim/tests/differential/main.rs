@@ -1,0 +1,126 @@
+//! The model broker against real servers: the same commands, the same replies, the same data.
+//!
+//! Sequences come from seeds; a difference is shrunk and printed with its seed. Environment:
+//!
+//! * `FLOTA_SERVERS`: a folder with a folder per server; see `sim/servers.sh`. The path is searched, too.
+//! * `FLOTA_REQUIRE_REDIS=1`: no server at all is a failure.
+//! * `FLOTA_DIFF_SEQUENCES`: how many sequences per server; 2,000 unless given.
+//! * `FLOTA_DIFF_SEED`: only this one, with all that happened printed.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "real servers have clocks and processes")]
+
+mod compare;
+mod dump;
+mod generator;
+mod names;
+mod runner;
+mod server;
+mod shrink;
+mod subject;
+mod wire;
+
+use std::env;
+use std::sync::Mutex;
+
+use runner::{Bench, Tally};
+use server::{Kind, Server};
+use subject::{Model, Subject, Twin};
+
+/// One server at a time: they are busy.
+static TURN: Mutex<()> = Mutex::new(());
+
+#[test]
+fn the_model_is_like_redis_6_2() {
+    check(Kind::Redis62);
+}
+
+#[test]
+fn the_model_is_like_redis_7_0() {
+    check(Kind::Redis70);
+}
+
+#[test]
+fn the_model_is_like_valkey_8_1() {
+    check(Kind::Valkey81);
+}
+
+/// What the comparison takes for a difference is none of its own making.
+#[test]
+fn a_server_is_like_itself() {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    for kind in Kind::ALL {
+        let Some(executable) = kind.find() else { continue };
+        let other = match env::var("FLOTA_DIFF_OTHER").as_deref() { Ok("6") => Kind::Redis62, Ok("7") => Kind::Redis70, Ok("8") => Kind::Valkey81, _ => kind }; // TEMP
+        let executable = other.find().unwrap_or(executable);
+        let mut twin = Twin::new(Server::start(&executable, "twin"));
+        run(kind, &mut twin, number("FLOTA_DIFF_TWIN").unwrap_or(100));
+    }
+}
+
+#[test]
+fn some_server_is_there_if_required() {
+    let found: Vec<_> = Kind::ALL.into_iter().filter(|kind| kind.find().is_some()).collect();
+    let required = env::var_os("FLOTA_REQUIRE_REDIS").is_some_and(|value| value == "1");
+    assert!(!required || !found.is_empty(), "no server found: run sim/servers.sh FOLDER and set FLOTA_SERVERS=FOLDER");
+}
+
+fn check(kind: Kind) {
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let sequences = number("FLOTA_DIFF_SEQUENCES").unwrap_or(2_000);
+    run(kind, &mut Model::new(kind), sequences);
+}
+
+fn run(kind: Kind, subject: &mut dyn Subject, sequences: u64) {
+    let Some(executable) = kind.find() else {
+        eprintln!("SKIPPED: {} is not there; run sim/servers.sh FOLDER and set FLOTA_SERVERS=FOLDER", kind.name());
+        return;
+    };
+    let server = Server::start(&executable, "real");
+    let mut bench = Bench::new(&server, subject);
+    let mut tally = Tally::default();
+    let only = number("FLOTA_DIFF_SEED");
+    let first = number("FLOTA_DIFF_FIRST").unwrap_or(0);
+    let seeds = only.map_or(first..first + sequences, |seed| seed..seed + 1);
+    let most = number("FLOTA_DIFF_MOST").unwrap_or(1);
+    let mut found = 0;
+    for seed in seeds {
+        let sequence = generator::sequence(seed);
+        let Err(difference) = bench.run(&sequence, &mut tally) else { continue };
+        report(kind, seed, &mut bench, &sequence, &difference);
+        found += 1;
+        if found >= most {
+            break;
+        }
+    }
+    assert_eq!(found, 0, "the model and {} differ", kind.name());
+    if only.is_none() {
+        summarize(kind, &tally);
+    }
+}
+
+fn report(kind: Kind, seed: u64, bench: &mut Bench<'_>, sequence: &generator::Sequence, found: &runner::Difference) {
+    eprintln!("== {}: a difference with FLOTA_DIFF_SEED={seed}, at step {}", kind.name(), found.step);
+    match shrink::shrink(bench, sequence, found) {
+        Some((short, difference)) => eprintln!("{} commands are enough:\n{difference}\n", short.steps.len()),
+        None => eprintln!("it does not happen again:\n{found}\n"),
+    }
+}
+
+fn summarize(kind: Kind, tally: &Tally) {
+    eprintln!(
+        "== {}: {} sequences without a difference, {} commands, somebody blocked in {} sequences\n{}",
+        kind.name(),
+        tally.sequences,
+        tally.commands,
+        tally.with_blocked,
+        names::table(tally),
+    );
+    assert!(tally.with_blocked * 10 >= tally.sequences, "blocked in only {} sequences", tally.with_blocked);
+    let rare = names::too_rare(tally);
+    assert!(rare.is_empty(), "run too seldom: {}", rare.join(", "));
+}
+
+fn number(name: &str) -> Option<u64> {
+    let text = env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}

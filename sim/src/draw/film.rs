@@ -122,9 +122,7 @@ impl BrokerFilm {
 
 fn mark_of(change: &Change) -> Option<Mark> {
     match change {
-        Change::Added { key, .. } if key.ends_with(b":dlq") => {
-            Some(Mark::Dead)
-        }
+        Change::Added { key, .. } if key.ends_with(b":dlq") => Some(Mark::Dead),
         Change::Added { .. } => Some(Mark::Sent),
         Change::Pending { from: None, .. } => Some(Mark::Given),
         Change::Pending { from: Some(_), .. } => Some(Mark::Retried),

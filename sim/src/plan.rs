@@ -342,6 +342,47 @@ impl Fault {
     }
 }
 
+impl Trouble {
+    /// The one broker it happens to, if it is one.
+    pub fn broker_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::BrokerCrash { broker, .. }
+            | Self::BrokerStop { broker }
+            | Self::BrokerPause { broker }
+            | Self::BrokerSlow { broker, .. }
+            | Self::BrokerLoading { broker }
+            | Self::BrokerFull { broker }
+            | Self::BrokerReplica { broker }
+            | Self::BrokerMisconf { broker }
+            | Self::BrokerCrowded { broker }
+            | Self::BrokerStep { broker, .. }
+            | Self::ScriptFlush { broker }
+            | Self::FlushAll { broker }
+            | Self::KillClients { broker }
+            | Self::Reset { broker, .. }
+            | Self::AnnouncerSilent { broker }
+            | Self::AnnouncerDown { broker }
+            | Self::AnnouncerTwo { broker }
+            | Self::AnnouncerInterval { broker, .. }
+            | Self::ForgedDown { broker }
+            | Self::Readdressed { broker } => Some(broker),
+            _ => None,
+        }
+    }
+
+    /// The one service it happens to, if it is one.
+    pub fn service_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::ServiceCrash { service, .. }
+            | Self::ServiceStop { service, .. }
+            | Self::ServicePause { service }
+            | Self::ServiceStep { service, .. }
+            | Self::Reset { service, .. } => Some(service),
+            _ => None,
+        }
+    }
+}
+
 impl Plan {
     /// How many items its lists hold: what shrinking reduces.
     #[must_use]

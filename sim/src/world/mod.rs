@@ -40,6 +40,7 @@ pub struct World {
     phase: Phase,
     /// Goes on after a violation: to see which others follow.
     exhaustive: bool,
+    most_events: u64,
     watcher: Option<Box<dyn FnMut(&Seen)>>,
     /// True time at which the present phase must be over.
     bound: u64,
@@ -61,6 +62,7 @@ impl World {
             tail: Tail::default(),
             phase: Phase::WarmUp,
             exhaustive: false,
+            most_events: u64::MAX,
             watcher: None,
             bound: u64::MAX,
         };
@@ -78,10 +80,24 @@ impl World {
         self.exhaustive = true;
     }
 
+    /// Ends the run after so many events, wherever it is then: a planted fault may spin.
+    pub fn limit_events(&mut self, events: u64) {
+        self.most_events = events;
+    }
+
     /// Runs to the end, or to the first violated invariant.
     #[must_use]
     pub fn run(mut self) -> Report {
-        while self.phase != Phase::End && (self.exhaustive || self.judge.violations().is_empty()) {
+        self.drive();
+        self.report()
+    }
+
+    /// Moves until it is over. What was seen by then can be reported even if this panics.
+    pub(crate) fn drive(&mut self) {
+        while self.phase != Phase::End
+            && self.k.events < self.most_events
+            && (self.exhaustive || self.judge.violations().is_empty())
+        {
             let Some(event) = self.k.next() else { break };
             self.dispatch(event);
             self.look_at_seen();
@@ -89,6 +105,9 @@ impl World {
         if self.phase == Phase::End {
             self.judge.end(self.k.at, &self.k.plan);
         }
+    }
+
+    pub(crate) fn report(self) -> Report {
         Report {
             scenario: self.k.plan.scenario.clone(),
             seed: self.k.plan.seed,

@@ -68,7 +68,7 @@ impl World {
     pub fn with(plan: Plan, fidelity: Fidelity) -> Self {
         let brokers = plan.brokers.iter().zip(0u32..).map(|(broker, index)| BrokerHost::new(index, broker)).collect();
         let services = (0..plan.services.len() as u32).map(|index| ServiceHost::new(index, &plan, fidelity)).collect();
-        let judge = Judge::new(&plan);
+        let judge = Judge::new(&plan, fidelity);
         let mut world = Self {
             k: Kernel::new(plan),
             brokers,

@@ -103,7 +103,9 @@ impl Rule {
     /// What is compared where that is little of the whole, for people to read.
     pub fn essence(&self, real: &Wire, model: &Wire, known: &Known) -> String {
         match self {
-            Self::Clients => format!("\n  that is, {:?}\n  and      {:?}", clients(real, known, true), clients(model, known, false)),
+            Self::Clients => {
+                format!("\n  that is, {:?}\n  and      {:?}", clients(real, known, true), clients(model, known, false))
+            }
             _ => String::new(),
         }
     }
@@ -144,9 +146,7 @@ impl Known {
     fn same_items(&mut self, real: &[Wire], model: &[Wire], times: bool) -> bool {
         real.len() == model.len()
             && (0..real.len()).all(|at| {
-                times && is_time(real, at) && near(&real[at], &model[at])
-                    || times && is_masked(real, at)
-                    || self.same(&real[at], &model[at], times)
+                times && is_time(real, at) && near(&real[at], &model[at]) || self.same(&real[at], &model[at], times)
             })
     }
 
@@ -195,12 +195,6 @@ fn is_time(items: &[Wire], at: usize) -> bool {
     }
     let numbers = items.iter().rev().take_while(|item| matches!(item, Wire::Int(_))).count();
     matches!(items.len(), 3 | 4) && numbers == 2 && at == items.len() - 2
-}
-
-/// Whether an element tells about memory only.
-fn is_masked(items: &[Wire], at: usize) -> bool {
-    let named = at.checked_sub(1).and_then(|before| items[before].bytes());
-    named.is_some_and(|name| name.starts_with(b"radix-tree-"))
 }
 
 fn near(real: &Wire, model: &Wire) -> bool {
@@ -278,7 +272,8 @@ fn clients(wire: &Wire, known: &Known, is_real: bool) -> Result<BTreeSet<BTreeSe
         if is_real { known.numbers.get(&number).copied() } else { is_known.then_some(number) }
     };
     let text = String::from_utf8_lossy(text).into_owned();
-    let id = |line: &str| line.strip_prefix("txt:").unwrap_or(line).strip_prefix("id=")?.split(' ').next().and_then(number);
+    let id =
+        |line: &str| line.strip_prefix("txt:").unwrap_or(line).strip_prefix("id=")?.split(' ').next().and_then(number);
     // Whoever looks on from outside of the sequence is not compared.
     Ok(text
         .lines()
@@ -288,7 +283,13 @@ fn clients(wire: &Wire, known: &Known, is_real: bool) -> Result<BTreeSet<BTreeSe
             let fields = fields.filter_map(|(name, value)| match name {
                 "id" | "txt:id" => Some(format!("id={:?}", number(value))),
                 // The unix socket of the real one is a flag, too.
-                "flags" => Some(format!("flags={}", match value.replace('U', "").as_str() { "" => "N", flags => flags })),
+                "flags" => Some(format!(
+                    "flags={}",
+                    match value.replace('U', "").as_str() {
+                        "" => "N",
+                        flags => flags,
+                    }
+                )),
                 // Valkey says 0 once there was a transaction, and -1 before.
                 "multi" => Some(format!("multi={}", if value == "0" { "-1" } else { value })),
                 "name" | "db" | "sub" | "psub" | "user" => Some(format!("{name}={value}")),
@@ -339,7 +340,9 @@ mod tests {
 
     #[test]
     fn idle_times_may_differ_and_counts_may_not() {
-        let entry = |idle, count| Wire::Array(vec![Wire::Array(vec![bulk("1-1"), bulk("c"), Wire::Int(idle), Wire::Int(count)])]);
+        let entry = |idle, count| {
+            Wire::Array(vec![Wire::Array(vec![bulk("1-1"), bulk("c"), Wire::Int(idle), Wire::Int(count)])])
+        };
         let same = |a: &Wire, b: &Wire| Rule::Times.same(a, b, &mut Known::default());
         assert!(same(&entry(1, 1), &entry(900, 1)));
         assert!(!same(&entry(1, 1), &entry(1, 2)));

@@ -88,7 +88,8 @@ impl Server {
             .unwrap_or_else(|error| panic!("starting {}: {error}", executable.display()));
         let output = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
         let mut lines = output.lines();
-        let ready = lines.any(|line| line.is_ok_and(|line| line.to_lowercase().contains("ready to accept connections")));
+        let ready =
+            lines.any(|line| line.is_ok_and(|line| line.to_lowercase().contains("ready to accept connections")));
         assert!(ready, "{} ended before it was ready", executable.display());
         let server = Self { child, folder };
         // Nobody reads its output from here on.

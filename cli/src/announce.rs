@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flota_core::announce::Transport;
-use flota_core::config::{Announce, Config, Endpoint};
+use flota_core::config::{Announce, Config, Credentials, Endpoint};
 use flota_core::output::{BrokerChange, BrokerEvent};
-use flota_tokio::FleetEvent;
+use flota_tokio::{Client, FleetEvent};
 
 use crate::args::AnnounceArgs;
 use crate::error::{Failure, Outcome};
@@ -20,20 +20,12 @@ use crate::signal::Signals;
 const EVERYBODY: [u8; 4] = [255, 255, 255, 255];
 const PORT: u16 = 63000;
 /// The last datagrams leave at once; more time is for a slow network stack.
-const CLOSE: Duration = Duration::from_secs(2);
+pub(crate) const CLOSE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: &AnnounceArgs) -> Outcome {
     let what = what(args)?;
-    let mut config = Config {
-        brokers: vec![args.redis.clone()],
-        credentials: args.credentials.read()?,
-        announce: Some(what.clone()),
-        ..Config::default()
-    };
-    // It has one server to look at, on its own machine: a restarted one is to be announced within an interval.
-    config.timing.backoff_cap = what.interval.max(config.timing.backoff_base);
     let mut signals = Signals::new()?;
-    let client = flota_tokio::connect(config).await?;
+    let client = start(args.redis.clone(), args.credentials.read()?, what.clone()).await?;
     let mut events = client.events();
     let end = loop {
         tokio::select! {
@@ -48,6 +40,19 @@ pub(crate) async fn run(args: &AnnounceArgs) -> Outcome {
     };
     client.close(CLOSE).await?;
     Ok(end)
+}
+
+/// Starts the announcer of one broker. Closing the client says `down`.
+pub(crate) async fn start(
+    redis: Endpoint,
+    credentials: Option<Arc<Credentials>>,
+    what: Announce,
+) -> Result<Client, Failure> {
+    let mut config = Config { brokers: vec![redis], credentials, ..Config::default() };
+    // It has one server to look at, on its own machine: a restarted one is to be announced within an interval.
+    config.timing.backoff_cap = what.interval.max(config.timing.backoff_base);
+    config.announce = Some(what);
+    Ok(flota_tokio::connect(config).await?)
 }
 
 /// People watch this in a terminal or a journal: it says when it begins, when it ends, and why.
@@ -73,8 +78,7 @@ fn say(line: &str) {
 }
 
 fn what(args: &AnnounceArgs) -> Result<Announce, Failure> {
-    let variable = |name: &str| env::var(name).ok().filter(|value| !value.is_empty());
-    let name = args.name.clone().or_else(|| variable("REDIS_BROADCAST_NAME")).unwrap_or("imq-broker".to_string());
+    let name = fleet_name(args.name.as_deref());
     let advertise = match &args.advertise {
         Some(advertise) => advertise.clone(),
         None => advertise(&args.redis, variable("SELECTED_INTERFACES").as_deref())?,
@@ -87,6 +91,15 @@ fn what(args: &AnnounceArgs) -> Result<Announce, Failure> {
     };
     let transport = transport(variable("REDIS_BROADCAST_TLS").as_deref());
     Ok(Announce { name, advertise, interval, to, transport })
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The fleet's name: as given, else from the environment, else the one that everybody uses.
+pub(crate) fn fleet_name(given: Option<&str>) -> String {
+    given.map(str::to_string).or_else(|| variable("REDIS_BROADCAST_NAME")).unwrap_or("imq-broker".to_string())
 }
 
 /// The server's port on the one address of this host that was selected.

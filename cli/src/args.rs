@@ -57,6 +57,10 @@ pub(crate) enum Command {
     Dlq(DlqArgs),
     /// Show it: brokers, workers and faults as processes on this machine, and count what came of each message
     Demo(demo::DemoArgs),
+    /// Run brokers inside of this program, announced on this machine: for development without Redis
+    Dev(DevArgs),
+    #[command(hide = true)]
+    DemoBroker(demo::BrokerArgs),
     #[command(hide = true)]
     DemoWorker(demo::WorkerArgs),
     #[command(hide = true)]
@@ -128,6 +132,30 @@ pub(crate) struct AnnounceArgs {
     #[command(flatten)]
     pub(crate) credentials: CredentialArgs,
     /// Write errors as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Whoever listens for announcements on this machine finds the brokers, as services do by default; any Redis client can
+talk to them by their address. They are models of a Redis server, not servers for production. Without --dir their data
+ends with them; with it, what was answered is there again after a restart, at the same addresses, also when this
+program was killed. When the machine dies, the last seconds may be lost.")]
+pub(crate) struct DevArgs {
+    /// How many; default 3, or as many as --dir has
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=50))]
+    pub(crate) brokers: Option<u16>,
+    /// Where they are announced; the default is heard on this machine only
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.255.255.255:63000")]
+    pub(crate) to: SocketAddr,
+    /// A folder that keeps their data and addresses
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The fleet's name; default imq-broker [env: REDIS_BROADCAST_NAME]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Write JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -310,7 +338,8 @@ impl Command {
                 DlqCommand::Show(args) | DlqCommand::Replay(args) | DlqCommand::Drop(args) => args.of.json,
             },
             Self::Demo(args) => args.json,
-            Self::DemoWorker(_) | Self::DemoGuard(_) | Self::Completion { .. } => false,
+            Self::Dev(args) => args.json,
+            Self::DemoBroker(_) | Self::DemoWorker(_) | Self::DemoGuard(_) | Self::Completion { .. } => false,
         }
     }
 }

@@ -5,6 +5,7 @@ mod args;
 mod consume;
 mod decode;
 mod demo;
+mod dev;
 mod dlq;
 mod error;
 mod exec;
@@ -69,6 +70,8 @@ fn run(command: &Command) -> Outcome {
         Command::Send(args) => in_runtime(send::run(args)),
         Command::Consume(args) => in_runtime(consume::run(args)),
         Command::Demo(args) => in_runtime(demo::run(args)),
+        Command::Dev(args) => in_runtime(dev::run(args)),
+        Command::DemoBroker(args) => in_runtime(demo::broker(args)),
         Command::DemoWorker(args) => in_runtime(demo::worker(args)),
         Command::DemoGuard(args) => demo::guard(args),
         Command::Topics(args) => in_runtime(topics::run(args)),

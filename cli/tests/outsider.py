@@ -5,8 +5,9 @@
 
 DIR is what `flota demo --keep DIR` left: sent.log, worker-N.log (a message id a line), brokers.tsv (address, data
 folder) and the brokers' data. A copy of each data folder is served by SERVER (default: redis-server or valkey-server)
-on a port of its own, and read. One JSON object is the result. Exit status 0: every message sent is on a broker, was
-handled, and is neither pending nor a dead letter.
+on a port of its own, and read. Of an embedded broker the command log is read here, and counted; with SERVER, which is
+`flota` then, a copy is served as well, and must say the same. One JSON object is the result. Exit status 0: every
+message sent is on a broker, was handled, and is neither pending nor a dead letter.
 """
 
 import collections
@@ -16,10 +17,12 @@ import os
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 
@@ -72,7 +75,10 @@ def free_port():
 def serve(server, data):
     """Starts a server on the data and waits until it has read it."""
     port = free_port()
-    words = [server, "--bind", "127.0.0.1", "--port", str(port), "--dir", data, "--appendonly", "yes", "--save", ""]
+    if is_embedded(data):
+        words = [server, "demo-broker", "--listen", f"127.0.0.1:{port}", "--dir", data]
+    else:
+        words = [server, "--bind", "127.0.0.1", "--port", str(port), "--dir", data, "--appendonly", "yes", "--save", ""]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
@@ -127,6 +133,79 @@ def read_broker(server, data):
             process.wait()
 
 
+LOG = "commands.log"
+MAGIC = b"flota commands 1\n"
+
+
+def is_embedded(data):
+    return os.path.exists(os.path.join(data, LOG))
+
+
+def commands(data):
+    """What an embedded broker's log says, checked: the time in milliseconds and the words of each command."""
+    with open(os.path.join(data, LOG), "rb") as file:
+        log = file.read()
+    if not log.startswith(MAGIC):
+        sys.exit(f"{data}/{LOG} does not begin as a log")
+    at = len(MAGIC)
+    while at < len(log):
+        length, of_length, of_payload = struct.unpack_from("<III", log, at)
+        payload = log[at + 12 : at + 12 + length]
+        right = zlib.crc32(log[at : at + 4]) == of_length and zlib.crc32(payload) == of_payload
+        if not right or len(payload) != length:
+            sys.exit(f"{data}/{LOG} is damaged at byte {at}")
+        at += 12 + length
+        (micros,) = struct.unpack_from("<Q", payload)
+        place = 8
+        while place < length:
+            (count,) = struct.unpack_from("<I", payload, place)
+            place += 4
+            words = []
+            for _ in range(count):
+                (size,) = struct.unpack_from("<I", payload, place)
+                words.append(payload[place + 4 : place + 4 + size].decode())
+                place += 4 + size
+            yield micros // 1000, words
+
+
+def read_log(data):
+    """As read_broker, from the log alone."""
+    stored, dead, acked, last = {}, [], set(), {}
+    for ms, words in commands(data):
+        name, key = words[0].upper(), words[1] if len(words) > 1 else ""
+        if name == "XADD":
+            # Perhaps options; the entry's id, or * for one made of the time; then names and values in turn.
+            place = next(i for i, word in enumerate(words[2:], 2) if re.fullmatch(r"[0-9]+-[0-9]+|\*", word))
+            before = last.get(key, (0, 0))
+            if words[place] == "*":
+                entry = (ms, 0) if ms > before[0] else (before[0], before[1] + 1)
+            else:
+                entry = tuple(int(part) for part in words[place].split("-"))
+            last[key] = entry
+            fields = words[place + 1 :]
+            id = dict(zip(fields[::2], fields[1::2]))["id"]
+            if key == "stream:topic:demo:dlq":
+                dead.append(id)
+            elif key.startswith("stream:topic:demo:p:"):
+                stored[key, "%d-%d" % entry] = id
+        elif name == "XACK" and words[2] == "demo":
+            acked.update((key, entry) for entry in words[3:])
+        elif name in ("XDEL", "XTRIM", "FLUSHALL") or name in ("DEL", "UNLINK") and key.startswith("stream:topic:demo:p:"):
+            sys.exit(f"{data}/{LOG}: a demo keeps what it has stored, and here is {words}")
+    return list(stored.values()), dead, len(set(stored) - acked)
+
+
+def read(server, data):
+    if not is_embedded(data):
+        return read_broker(server, data)
+    stored, dead, pending = counted = read_log(data)
+    if server:
+        said = read_broker(server, data)
+        if [sorted(said[0]), sorted(said[1]), said[2]] != [sorted(stored), sorted(dead), pending]:
+            sys.exit(f"{data}: the broker does not say what its log does")
+    return counted
+
+
 def read_ids(path):
     with open(path) as file:
         ids = file.read().splitlines()
@@ -140,9 +219,6 @@ def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     folder = sys.argv[1]
-    server = sys.argv[2] if len(sys.argv) == 3 else shutil.which("redis-server") or shutil.which("valkey-server")
-    if not server:
-        sys.exit("neither redis-server nor valkey-server is in PATH")
     sent = read_ids(os.path.join(folder, "sent.log"))
     lines = collections.Counter()
     workers = sorted(glob.glob(os.path.join(folder, "worker-*.log")))
@@ -151,8 +227,13 @@ def main():
     stored, dead, pending = collections.Counter(), [], 0
     with open(os.path.join(folder, "brokers.tsv")) as file:
         brokers = [line.rstrip("\n").split("\t") for line in file]
+    server = sys.argv[2] if len(sys.argv) == 3 else None
+    if not server and not all(is_embedded(os.path.join(folder, data)) for _, data in brokers):
+        server = shutil.which("redis-server") or shutil.which("valkey-server")
+        if not server:
+            sys.exit("neither redis-server nor valkey-server is in PATH")
     for _, data in brokers:
-        on_it, dead_on_it, pending_on_it = read_broker(server, os.path.join(folder, data))
+        on_it, dead_on_it, pending_on_it = read(server, os.path.join(folder, data))
         stored.update(on_it)
         dead += dead_on_it
         pending += pending_on_it

@@ -431,9 +431,7 @@ impl Engine {
                 let (producer, mut cx) = self.lend_producer();
                 producer.wait(&mut cx);
                 // Some may have no time to wait at all.
-                if !cx.mutant(Mutant::ZeroWaitArmed) {
-                    producer.on_deadline(&mut cx);
-                }
+                producer.on_deadline(&mut cx);
                 break;
             };
             let (producer, mut cx) = self.lend_producer();

@@ -39,6 +39,10 @@ impl Standing {
     fn may_be_home(&self) -> bool {
         self.present && self.ready && self.memory != Memory::Full
     }
+
+    fn may_take_more(&self) -> bool {
+        self.may_be_home() && self.room
+    }
 }
 
 impl Placement {
@@ -148,27 +152,24 @@ impl Placement {
     /// Compares the two rotations with what is known of each broker.
     #[cfg(any(test, feature = "mutants"))]
     pub(crate) fn audit(&self) -> Result<(), alloc::string::String> {
-        use crate::audit::{holds, same};
-        let may_be_home = |standing: &Standing| standing.may_be_home();
-        let may_take_more = |standing: &Standing| standing.may_be_home() && standing.room;
-        let checks: [(&str, &Router, &dyn Fn(&Standing) -> bool); 2] =
-            [("takes messages", &self.router, &may_take_more), ("is a home of keys", &self.homes, &may_be_home)];
-        for (what, router, may) in checks {
-            for broker in router.ready() {
-                let fits = self.brokers.get(*broker).is_some_and(may);
-                holds("rotation", fits, || alloc::format!("{broker:?} {what}, and may not"))?;
-            }
-            let able = self.brokers.iter().filter(|(_, standing)| may(standing)).count();
-            same("rotation", alloc::format!("brokers of which each {what}"), router.len(), able)?;
+        self.audit_one("takes messages", &self.router, Standing::may_take_more)?;
+        self.audit_one("is a home of keys", &self.homes, Standing::may_be_home)
+    }
+
+    #[cfg(any(test, feature = "mutants"))]
+    fn audit_one(&self, what: &str, router: &Router, may: fn(&Standing) -> bool) -> Result<(), alloc::string::String> {
+        for broker in router.ready() {
+            let fits = self.brokers.get(*broker).is_some_and(may);
+            crate::audit::holds("rotation", fits, || alloc::format!("{broker:?} {what}, and may not"))?;
         }
-        Ok(())
+        let able = self.brokers.iter().filter(|(_, standing)| may(standing)).count();
+        crate::audit::same("rotation", format_args!("brokers of which each {what}"), router.len(), able)
     }
 
     fn change(&mut self, broker: BrokerId, how: impl FnOnce(&mut Standing)) {
         let Some(standing) = self.brokers.get_mut(broker) else { return };
         how(standing);
-        let may_be_home = standing.may_be_home();
-        let may_take_more = may_be_home && standing.room;
+        let (may_be_home, may_take_more) = (standing.may_be_home(), standing.may_take_more());
         for (router, may) in [(&mut self.router, may_take_more), (&mut self.homes, may_be_home)] {
             if may { router.add(broker) } else { router.remove(broker) }
         }
@@ -229,6 +230,19 @@ mod tests {
             assert_eq!((0..6).filter(|_| placement.pick(None, cx) == Some(first)).count(), 1);
             placement.on_memory(first, false, cx);
             assert_eq!((0..6).filter(|_| placement.pick(None, cx) == Some(first)).count(), 2);
+        });
+    }
+
+    #[test]
+    fn an_audit_finds_who_is_in_a_rotation_and_should_not_be_or_the_other_way_round() {
+        with_three(|placement, _, [first, ..]| {
+            assert_eq!(placement.audit(), Ok(()));
+            placement.router.remove(first);
+            let complaint = placement.audit().unwrap_err();
+            assert!(complaint.ends_with("the account says 2, a recount 3; they differ by 1"), "{complaint}");
+            placement.router.add(first);
+            placement.brokers.get_mut(first).unwrap().memory = Memory::Full;
+            assert!(placement.audit().unwrap_err().contains("takes messages, and may not"));
         });
     }
 

@@ -2,6 +2,8 @@
 
 pub mod broker;
 pub mod clock;
+#[cfg(feature = "embedded")]
+pub mod embedded;
 pub mod oracle;
 pub mod plan;
 pub mod report;

@@ -120,6 +120,8 @@ pub enum What {
         /// How.
         result: Result<Place, OpError>,
     },
+    /// *Fast only.* An operation is resolved that is not under way.
+    Stray,
     /// A consumer starts; its place in `ServicePlan::consumes`.
     Subscribed(u32),
     /// A consumer was asked to end.
@@ -156,6 +158,13 @@ pub enum What {
         from: std::net::SocketAddr,
         /// What.
         datagram: Bytes,
+    },
+    /// *Fast only.* What its engine showed of a small fleet before a datagram and after it, hashed.
+    Looked {
+        /// Before.
+        before: u64,
+        /// After.
+        after: u64,
     },
     /// Its fleet changed.
     Fleet {

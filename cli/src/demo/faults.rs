@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use tokio::time::{sleep, sleep_until};
 use super::board::Board;
 use super::processes::{Process, this_program};
 use super::sender::Workload;
-use super::servers::{Broker, Ports, Segment, data_folder};
+use super::servers::{Broker, Ports, Segment, Server, data_folder};
 use super::{Failure, fail, millis, queries};
 
 /// After the start of the flow: when a worker is killed, and when a broker is added.
@@ -97,7 +97,7 @@ impl Facts {
 pub(crate) struct Stage<'a> {
     board: Arc<Board>,
     client: Client,
-    program: PathBuf,
+    server: Server,
     folder: &'a Path,
     segment: Segment,
     ports: Ports,
@@ -122,13 +122,13 @@ impl<'a> Stage<'a> {
     pub(crate) fn new(
         board: Arc<Board>,
         client: Client,
-        program: PathBuf,
+        server: Server,
         folder: &'a Path,
         segment: Segment,
         ports: Ports,
         workload: Workload,
     ) -> Self {
-        Self { board, client, program, folder, segment, ports, workload, brokers: Vec::new(), workers: Vec::new() }
+        Self { board, client, server, folder, segment, ports, workload, brokers: Vec::new(), workers: Vec::new() }
     }
 
     pub(crate) fn brokers_started(&self) -> usize {
@@ -326,7 +326,7 @@ impl<'a> Stage<'a> {
     /// A server, not announced yet.
     async fn add_broker(&mut self) -> Result<&mut Broker, Failure> {
         let number = self.brokers.len() + 1;
-        let broker = Broker::start(number, &self.program, self.folder, &self.segment, &mut self.ports).await?;
+        let broker = Broker::start(number, &self.server, self.folder, &self.segment, &mut self.ports).await?;
         self.write_address(&broker)?;
         self.board.update(|state| state.add_broker(number, broker.address));
         self.brokers.push(broker);

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use flota_sim::embedded::{Fsync, Options};
 use flota_tokio::connect;
 use serde::Serialize;
 use tokio::sync::Notify;
@@ -25,7 +26,8 @@ use self::board::Board;
 use self::faults::{Facts, Stage};
 use self::ledger::{Account, Ledger};
 use self::sender::Pace;
-use self::servers::{Ports, Segment, find_server};
+pub(crate) use self::servers::Ports;
+use self::servers::{Segment, Server};
 use self::table::Screen;
 use crate::error::{End, Failure, Outcome};
 use crate::output;
@@ -66,7 +68,7 @@ pub(crate) struct DemoArgs {
     /// The most messages a second; fewer when the faults would not fall into the flow
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
-    /// Model brokers inside of this program instead of servers (not there yet)
+    /// Model brokers of this program's own instead of servers; also when no server is in PATH
     #[arg(long)]
     embedded: bool,
     /// Without faults
@@ -78,6 +80,15 @@ pub(crate) struct DemoArgs {
     /// Write the account as JSON; progress goes to standard error
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// An embedded broker of a demo: for the demo only.
+#[derive(Debug, Args)]
+pub(crate) struct BrokerArgs {
+    #[arg(long)]
+    listen: SocketAddr,
+    #[arg(long)]
+    dir: PathBuf,
 }
 
 /// A worker of a demo: for the demo only.
@@ -123,6 +134,8 @@ struct Report {
     recovered_ms: Option<u64>,
     seconds: f64,
     messages_per_second: f64,
+    /// What serves the brokers: the name of a program, or `embedded`.
+    server: String,
     /// What the killed worker had in hand.
     held: usize,
     /// From the start of the restarted broker's announcer to the next message placed on it.
@@ -146,11 +159,6 @@ struct WorkerCounts {
 /// Runs the demo.
 pub(crate) async fn run(args: &DemoArgs) -> Outcome {
     let mut signals = Signals::new()?;
-    if args.embedded {
-        return Err(
-            fail("--embedded: this version has no brokers inside").hint("install redis-server or valkey-server")
-        );
-    }
     if !args.calm && (args.messages as usize) < FEWEST_WITH_FAULTS {
         let few = format!("--messages {}: at least {FEWEST_WITH_FAULTS}, or the faults miss the flow", args.messages);
         return Err(Failure::usage(few).hint("add --calm for a small demo without faults"));
@@ -161,6 +169,12 @@ pub(crate) async fn run(args: &DemoArgs) -> Outcome {
         result = show(args, &folder.path) => result.map(|()| End::Done),
         _ = signals.next() => Ok(End::Interrupted),
     }
+}
+
+/// An embedded broker of a demo.
+pub(crate) async fn broker(args: &BrokerArgs) -> Outcome {
+    let (address, dir) = (args.listen, Some(args.dir.clone()));
+    crate::dev::one(Options { address, dir, fsync: Fsync::Always, ..Options::default() }).await
 }
 
 /// A worker of a demo.
@@ -185,15 +199,18 @@ pub(crate) fn guard(args: &GuardArgs) -> Outcome {
 
 async fn show(args: &DemoArgs, folder: &Path) -> Result<(), Failure> {
     let messages = args.messages as usize;
-    let program = find_server()?;
+    let server = Server::pick(args.embedded);
     let sent_log = folder.join("sent.log");
     let ledger = Ledger::new(&sent_log).map_err(|why| fail(format!("cannot write {}: {why}", sent_log.display())))?;
     let board = Board::new(ledger, messages);
+    if matches!(server, Server::Embedded) && !args.embedded {
+        board.say("neither redis-server nor valkey-server is in PATH: the brokers are embedded ones");
+    }
     let mut ports = Ports::new();
     let segment = Segment::pick(&mut ports)?;
     let client = connect(processes::config(segment.listen, &segment.name, "demo-sender")).await?;
     let pace = Pace::new(messages, args.rate, flow(args), args.workers);
-    let mut stage = Stage::new(board.clone(), client.clone(), program, folder, segment, ports, pace.workload());
+    let mut stage = Stage::new(board.clone(), client.clone(), server.clone(), folder, segment, ports, pace.workload());
 
     let screen = Screen::new(board.clone(), args.json, Instant::now());
     let curtain = Arc::new(Notify::new());
@@ -213,7 +230,7 @@ async fn show(args: &DemoArgs, folder: &Path) -> Result<(), Failure> {
     }
     let dead = stage.count_dead().await;
     drop((watch, pending));
-    let report = report(&board, &stage, &facts, start);
+    let report = report(&server, &board, &stage, &facts, start);
     stage.stop_brokers(Instant::now() + STOP).await;
     drop(stage);
     curtain.notify_one();
@@ -241,7 +258,7 @@ async fn sent(sending: &mut Task, length: Duration) -> Result<(), Failure> {
     }
 }
 
-fn report(board: &Board, stage: &Stage<'_>, facts: &Facts, start: Instant) -> Report {
+fn report(server: &Server, board: &Board, stage: &Stage<'_>, facts: &Facts, start: Instant) -> Report {
     let state = board.lock();
     let Account { sent, handled, lost, redelivered } = state.ledger.account();
     let end = state.ledger.last_handled().unwrap_or(start);
@@ -263,6 +280,7 @@ fn report(board: &Board, stage: &Stage<'_>, facts: &Facts, start: Instant) -> Re
         recovered_ms: facts.recovered.map(millis),
         seconds: (seconds * 1e3).round() / 1e3,
         messages_per_second: if seconds > 0.0 { (handled as f64 / seconds * 10.0).round() / 10.0 } else { 0.0 },
+        server: server.name(),
         held: facts.held,
         returned_ms: facts.returned.map(millis),
     }

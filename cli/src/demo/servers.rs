@@ -1,4 +1,4 @@
-//! Brokers: a stock server each, and the announcer that speaks for it.
+//! Brokers: a server each, stock or this program's own, and the announcer that speaks for it.
 
 use std::fmt;
 use std::fs;
@@ -19,20 +19,65 @@ const ASK_EVERY: Duration = Duration::from_millis(10);
 /// A port that was free may be taken before the server has it.
 const TRIES: u32 = 5;
 
-/// The server program to run.
-pub(crate) fn find_server() -> Result<PathBuf, Failure> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = ["redis-server", "valkey-server"]
-        .iter()
-        .flat_map(|name| std::env::split_paths(&path).map(move |folder| folder.join(name)))
-        .find(|file| is_program(file));
-    found.ok_or_else(|| {
-        fail(
-            "the demo starts its own brokers, and neither redis-server nor valkey-server is in PATH; \
-             install one of them (Debian, Ubuntu: apt install redis-server; Fedora: dnf install valkey; \
-             macOS: brew install redis)",
-        )
-    })
+/// What serves a broker.
+#[derive(Clone, Debug)]
+pub(crate) enum Server {
+    /// A stock server.
+    Installed(PathBuf),
+    /// A model of one, inside of this program.
+    Embedded,
+}
+
+impl Server {
+    /// A stock server if one is in PATH, unless it is not wanted.
+    pub(crate) fn pick(embedded: bool) -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let installed = ["redis-server", "valkey-server"]
+            .iter()
+            .flat_map(|name| std::env::split_paths(&path).map(move |folder| folder.join(name)))
+            .find(|file| is_program(file));
+        match installed {
+            Some(program) if !embedded => Self::Installed(program),
+            _ => Self::Embedded,
+        }
+    }
+
+    /// What people call it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Installed(program) => program.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            Self::Embedded => "embedded".to_string(),
+        }
+    }
+
+    /// The program that listens on `address` with the data in `data`, each change on the disk before it is answered.
+    fn command(&self, address: SocketAddr, data: &Path) -> Result<(PathBuf, Vec<String>), Failure> {
+        let (address, ip, port) = (address.to_string(), address.ip().to_string(), address.port().to_string());
+        let data = data.display().to_string();
+        let (program, args): (_, &[&str]) = match self {
+            Self::Installed(program) => (
+                program.clone(),
+                &[
+                    "--bind",
+                    &ip,
+                    "--port",
+                    &port,
+                    "--dir",
+                    &data,
+                    "--appendonly",
+                    "yes",
+                    "--appendfsync",
+                    "always",
+                    "--save",
+                    "",
+                    "--daemonize",
+                    "no",
+                ],
+            ),
+            Self::Embedded => (this_program()?, &["demo-broker", "--listen", &address, "--dir", &data]),
+        };
+        Ok((program, args.iter().map(|word| (*word).to_string()).collect()))
+    }
 }
 
 fn is_program(file: &Path) -> bool {
@@ -81,7 +126,7 @@ impl Ports {
         Self { next: Self::FIRST + u16::try_from(offset).unwrap_or(0) }
     }
 
-    fn next(&mut self) -> Result<u16, Failure> {
+    pub(crate) fn next(&mut self) -> Result<u16, Failure> {
         for _ in 0..Self::COUNT {
             let port = self.next;
             self.next = if port + 1 == Self::FIRST + Self::COUNT { Self::FIRST } else { port + 1 };
@@ -105,7 +150,7 @@ pub(crate) struct Broker {
     /// Where it listens.
     pub(crate) address: SocketAddr,
     folder: PathBuf,
-    program: PathBuf,
+    kind: Server,
     segment: Segment,
     server: Option<Process>,
     announcer: Option<Process>,
@@ -115,7 +160,7 @@ impl Broker {
     /// Starts a server without data and waits until it answers. Nobody knows of it before [`announce`](Self::announce).
     pub(crate) async fn start(
         number: usize,
-        program: &Path,
+        kind: &Server,
         folder: &Path,
         segment: &Segment,
         ports: &mut Ports,
@@ -129,7 +174,7 @@ impl Broker {
                 number,
                 address,
                 folder: folder.to_path_buf(),
-                program: program.to_path_buf(),
+                kind: kind.clone(),
                 segment: segment.clone(),
                 server: None,
                 announcer: None,
@@ -147,17 +192,8 @@ impl Broker {
     pub(crate) async fn serve(&mut self) -> Result<(), Failure> {
         let data = self.folder.join(data_folder(self.number));
         let log = self.folder.join(format!("broker-{}.log", self.number));
-        let words = [
-            ("--bind", self.address.ip().to_string()),
-            ("--port", self.address.port().to_string()),
-            ("--dir", data.display().to_string()),
-            ("--appendonly", "yes".into()),
-            ("--appendfsync", "always".into()),
-            ("--save", String::new()),
-            ("--daemonize", "no".into()),
-        ];
-        let args: Vec<String> = words.into_iter().flat_map(|(name, value)| [name.to_string(), value]).collect();
-        let mut server = Process::start(&self.to_string(), &self.program, &args, &[], &log)?;
+        let (program, args) = self.kind.command(self.address, &data)?;
+        let mut server = Process::start(&self.to_string(), &program, &args, &[], &log)?;
         let deadline = Instant::now() + START;
         loop {
             if let Some(status) = server.ended() {

@@ -8,6 +8,7 @@ mod bodies;
 mod cold_start;
 mod consume;
 mod decode;
+mod dev;
 mod dlq;
 mod spread;
 mod terminal;

@@ -6,6 +6,8 @@
 //!
 //! The numbers of cases suit a debug build on a busy machine; optimised, a thousand times as many take minutes.
 
+#[cfg(feature = "mutants")]
+mod planted;
 mod server;
 
 use alloc::collections::BTreeMap;
@@ -94,7 +96,10 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut config = Config::discover();
+        Self::with_config(seed, Config::discover())
+    }
+
+    fn with_config(seed: u64, mut config: Config) -> Self {
         config.limits.pipeline = 6;
         config.limits.backlog_ops = 16;
         config.limits.subscriptions = 4;

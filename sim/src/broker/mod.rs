@@ -201,6 +201,11 @@ impl Broker {
         &self.gaps
     }
 
+    /// The same, forgotten here: for whoever runs for long.
+    pub fn take_gaps(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.gaps)
+    }
+
     /// The data.
     #[must_use]
     pub fn db(&self) -> &Db {

@@ -7,6 +7,10 @@ pub struct Profile {
     pub version: [u32; 3],
     /// A Valkey server: `INFO` says so; the behaviour is that of the Redis version it descends from, 7.2.
     pub valkey: bool,
+    /// Where it listens, as `INFO` shows it.
+    pub port: u16,
+    /// Lives inside of a program: `INFO` says `flota_embedded:1`.
+    pub embedded: bool,
     /// `requirepass`.
     pub password: Option<String>,
     /// `maxmemory` and its policy.
@@ -37,6 +41,8 @@ impl Profile {
         Self {
             version: [7, 0, 15],
             valkey: false,
+            port: 6379,
+            embedded: false,
             password: None,
             memory: Memory { max: 0, policy: "noeviction" },
             clients_max: 10_000,

@@ -8,6 +8,7 @@ use flota_core::op::OpError;
 use flota_core::output::BrokerChange;
 use flota_core::reply::StreamId;
 
+use super::Hands;
 use crate::broker::{Change, Why};
 use crate::plan::Plan;
 use crate::seen::{Host, Item, Phase, Place, Seen, What};
@@ -26,6 +27,8 @@ pub struct Ledger {
     pub services: Vec<ServiceState>,
     /// By broker: it is being rebuilt from what its disk kept; changes are of the past.
     pub recovering: Vec<bool>,
+    /// Who consumes, and what is in whose hand.
+    pub hands: Hands,
 }
 
 /// A message.
@@ -125,6 +128,7 @@ impl Ledger {
             streams: BTreeMap::new(),
             services: vec![ServiceState::default(); plan.services.len()],
             recovering: vec![false; plan.brokers.len()],
+            hands: Hands::new(plan),
         }
     }
 
@@ -156,6 +160,7 @@ impl Ledger {
     }
 
     pub(crate) fn see(&mut self, seen: &Seen) {
+        self.hands.see(seen);
         match (seen.host, &seen.what) {
             (Host::World, What::Phase(phase)) => self.phase = *phase,
             (Host::Service(service), what) => self.see_service(service, seen.at, what),

@@ -3,8 +3,22 @@
 //! Oracles read the same observations as everybody else ([`Seen`](crate::seen::Seen)), and the [`Ledger`] that is kept
 //! from them. They never look into an engine: what they judge is what an application, a broker or a clock could see.
 
+mod consumer;
+mod engine;
+mod fleet;
+mod hands;
+mod hygiene;
 mod ledger;
+mod producer;
+mod progress;
+mod quiet;
+mod retry;
+mod routing;
+#[cfg(test)]
+mod testing;
+mod track;
 
+pub use hands::{ConsumerState, HandState, Hands, Spot, Who};
 pub use ledger::{EntryState, GroupState, ItemState, Ledger, PendingState, ServiceState, StreamState};
 
 use std::collections::BTreeMap;
@@ -99,6 +113,19 @@ impl Marks {
     }
 }
 
+fn oracles(plan: &Plan) -> Vec<Box<dyn Oracle>> {
+    vec![
+        Box::new(producer::Producer::new(plan)),
+        Box::new(fleet::Fleet::new(plan)),
+        Box::new(routing::Routing::new(plan)),
+        Box::new(consumer::Consuming::default()),
+        Box::new(retry::Retrying::new(plan)),
+        Box::new(progress::Progress::new(plan)),
+        Box::new(engine::Driving::default()),
+        Box::new(hygiene::Housekeeping::default()),
+    ]
+}
+
 /// All oracles, and the ledger they read.
 pub(crate) struct Judge {
     ledger: Ledger,
@@ -108,7 +135,7 @@ pub(crate) struct Judge {
 
 impl Judge {
     pub(crate) fn new(plan: &Plan) -> Self {
-        Self { ledger: Ledger::new(plan), oracles: Vec::new(), verdict: Verdict::default() }
+        Self { ledger: Ledger::new(plan), oracles: oracles(plan), verdict: Verdict::default() }
     }
 
     pub(crate) fn see(&mut self, seen: &Seen, plan: &Plan) {

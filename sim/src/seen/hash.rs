@@ -121,6 +121,8 @@ impl TraceHash {
             }
             What::Accepted(line) => self.words(&[40, u64::from(line.0)]),
             What::Dropped(line) => self.words(&[41, u64::from(line.0)]),
+            What::Stray => self.word(60),
+            What::Looked { before, after } => self.words(&[61, *before, *after]),
             What::Gap(command) => {
                 self.word(42);
                 self.bytes(command.as_bytes());

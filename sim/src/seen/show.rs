@@ -16,6 +16,7 @@ impl Seen {
                 | What::Sent(..)
                 | What::Replied(_)
                 | What::Heard { .. }
+                | What::Looked { .. }
                 | What::Wrote { .. }
         )
     }

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use flota_core::Engine;
 use flota_core::config::{Config, Discovery, Endpoint};
+use flota_core::id::Id;
 use flota_core::op::Sub;
 use flota_core::topic::TopicSpec;
 
 use super::kernel::Kernel;
 use super::net::broker_address;
 use crate::plan::{Consume, Knobs, Plan};
-use crate::seen::{Host, What};
+use crate::seen::{Host, TraceHash, What};
 
 pub(crate) fn engine_config(plan: &Plan, service: u32) -> Config {
     let knobs = &plan.knobs;
@@ -56,6 +57,21 @@ fn set_mutant(config: &mut Config, knobs: &Knobs) {
 
 #[cfg(not(feature = "mutants"))]
 fn set_mutant(_: &mut Config, _: &Knobs) {}
+
+/// What an engine shows of its first members, hashed.
+pub(crate) fn fleet_digest(engine: &Engine) -> u64 {
+    let mut digest = TraceHash::default();
+    for view in engine.fleet().take(32) {
+        digest.word(u64::from(view.id.index()) << 32 | u64::from(view.id.generation()));
+        if let Endpoint::Ip(std::net::SocketAddr::V4(v4)) = view.address {
+            digest.word(u64::from(u32::from(*v4.ip())) << 16 | u64::from(v4.port()));
+        }
+        digest.bytes(view.guid.map(|guid| guid.to_bytes()).unwrap_or_default().as_slice());
+        digest.word(u64::from(view.ready) | u64::from(view.leaving) << 1);
+        digest.word(view.announcements);
+    }
+    digest.value()
+}
 
 /// Lets the engine count itself.
 #[cfg(feature = "mutants")]

@@ -120,7 +120,12 @@ impl FastService {
     pub(crate) fn datagram(&mut self, k: &mut Kernel, clock: &HostClock, from: std::net::SocketAddr, payload: Bytes) {
         let now = clock.now(k.at);
         k.see(self.host(), What::Heard { from, datagram: payload.clone() });
+        let small = k.plan.brokers.len() <= FLEET_LOOKED_AT;
+        let before = small.then(|| super::config::fleet_digest(&self.engine));
         self.input(now, Input::Datagram(from, payload));
+        if let Some(before) = before {
+            k.see(self.host(), What::Looked { before, after: super::config::fleet_digest(&self.engine) });
+        }
         self.end_turn(k, clock, now);
     }
 
@@ -511,7 +516,10 @@ impl FastService {
                 k.see(self.host(), What::Fleet { id, address, change });
             }
             Said::Done { op, result } => {
-                let Some(item) = self.ops.remove(&op) else { return };
+                let Some(item) = self.ops.remove(&op) else {
+                    k.see(self.host(), What::Stray);
+                    return;
+                };
                 self.items.remove(&item);
                 let result = match result {
                     Ok(Outcome::Stored(stored)) => Ok(Place {
@@ -619,6 +627,8 @@ impl FastService {
 
 /// More than any turn can need: beyond it the engine talks to itself.
 const OUTPUTS_MAX: u32 = 1_000_000;
+/// Fleets of up to so many brokers are looked at around each datagram.
+const FLEET_LOOKED_AT: usize = 16;
 /// Every so many turns the engine is called before its time.
 const EARLY_EVERY: u64 = 17;
 /// Every so many turns it counts itself.

@@ -334,7 +334,7 @@ impl Consumers {
         let Some(consumer) = self.subs.get_mut(sub) else { return };
         consumer.renew(&self.hand, cx);
         let period =
-            if cx.mutant(Mutant::RenewSpins) { Duration::from_micros(1) } else { consumer.spec.claim_idle / 3 };
+            if cx.mutant(Mutant::RenewSpins) { Duration::from_millis(1) } else { consumer.spec.claim_idle / 3 };
         cx.timers.arm(consumer.timers.renew, cx.now.mono + period);
     }
 

@@ -100,16 +100,20 @@ fn server(broker: &mut Broker, ask: &Ask<'_>, text: &mut String) -> std::fmt::Re
     let up = ask.at.0.saturating_sub(broker.started.unwrap_or(ask.at).0) / 1_000_000;
     let [major, minor, patch] = profile.version;
     write!(text, "redis_version:{major}.{minor}.{patch}\r\n")?;
+    if profile.embedded {
+        write!(text, "flota_embedded:1\r\n")?;
+    }
     if profile.valkey {
         write!(text, "server_name:valkey\r\nvalkey_version:8.1.8\r\n")?;
     }
     write!(
         text,
-        "{}_mode:standalone\r\nprocess_id:{}\r\nrun_id:{}\r\ntcp_port:6379\r\nserver_time_usec:{}\r\n\
+        "{}_mode:standalone\r\nprocess_id:{}\r\nrun_id:{}\r\ntcp_port:{}\r\nserver_time_usec:{}\r\n\
          uptime_in_seconds:{up}\r\nuptime_in_days:{}\r\nhz:{}\r\n",
         if profile.valkey { "server" } else { "redis" },
         process_id(&broker.run_id),
         broker.run_id,
+        profile.port,
         ask.at.0,
         up / 86_400,
         1_000_000 / profile.tick_us.max(1),

@@ -7,6 +7,13 @@ const OLD: fn() -> Profile = Profile::redis_6_2;
 const SEVEN: fn() -> Profile = Profile::redis_7_0;
 const VALKEY: fn() -> Profile = Profile::valkey_8_1;
 
+/// A value as it is written in RESP2.
+fn written(value: &Value) -> String {
+    let mut bytes = Vec::new();
+    encode(value, 2, &mut bytes);
+    String::from_utf8_lossy(&bytes).replace("\r\n", "|")
+}
+
 /// Runs commands of connection 1 and returns what it is sent at the last one, as text.
 fn last(profile: fn() -> Profile, commands: &[&str]) -> String {
     let mut bench = Bench::with(profile());
@@ -63,7 +70,7 @@ fn hello_refuses_a_name_first_or_the_password_first_by_version() {
 fn hello_tells_who_has_not_logged_in_how_to() {
     let say = |profile: Profile| {
         let mut bench = Bench::with(Profile { password: Some("secret".into()), ..profile });
-        text(&bench.ask(1, "HELLO 3"))
+        written(&bench.ask(1, "HELLO 3"))
     };
     assert!(say(OLD()).contains("otherwise the HELLO AUTH <user> <pass> option"));
     assert!(say(SEVEN()).contains("otherwise the HELLO AUTH <user> <pass> option"));
@@ -222,22 +229,22 @@ fn when_full(profile: fn() -> Profile, commands: &[&str]) -> String {
     let mut bench = Bench::with(profile());
     bench.send(2, "SET ballast x");
     bench.broker.set_memory_max(1);
-    commands.iter().map(|command| text(&bench.ask(1, command))).last().unwrap_or_default()
+    commands.iter().map(|command| written(&bench.ask(1, command))).last().unwrap_or_default()
 }
 
 #[test]
 fn all_of_xgroup_is_refused_when_the_memory_of_6_2_is_full() {
     for command in ["XGROUP DESTROY s g", "XGROUP DELCONSUMER s g c", "XGROUP SETID s g 0"] {
-        assert!(when_full(OLD, &[command]).starts_with("OOM "), "{command}");
-        assert!(when_full(SEVEN, &[command]).starts_with("ERR The XGROUP subcommand requires"), "{command}");
+        assert!(when_full(OLD, &[command]).starts_with("-OOM "), "{command}");
+        assert!(when_full(SEVEN, &[command]).starts_with("-ERR The XGROUP subcommand requires"), "{command}");
     }
 }
 
 #[test]
 fn a_transaction_is_refused_as_a_whole_when_the_memory_is_full_before_7_2() {
-    assert!(when_full(SEVEN, &["MULTI", "GET k"]).starts_with("OOM "));
-    assert_eq!(when_full(VALKEY, &["MULTI", "GET k"]), "QUEUED");
-    assert!(when_full(VALKEY, &["MULTI", "SET k v"]).starts_with("OOM "));
+    assert!(when_full(SEVEN, &["MULTI", "GET k"]).starts_with("-OOM "));
+    assert_eq!(when_full(VALKEY, &["MULTI", "GET k"]), "+QUEUED|");
+    assert!(when_full(VALKEY, &["MULTI", "SET k v"]).starts_with("-OOM "));
 }
 
 #[test]
@@ -245,10 +252,10 @@ fn scripts_of_6_2_write_without_replicas() {
     let say = |profile: Profile| {
         let mut bench = Bench::with(profile);
         bench.broker.set_condition(Condition { no_replicas: true, ..Condition::default() });
-        text(&bench.ask(1, "EVAL return(redis.call('SET',KEYS[1],'v')) 1 k"))
+        written(&bench.ask(1, "EVAL return(redis.call('SET',KEYS[1],'v')) 1 k"))
     };
-    assert_eq!(say(OLD()), "OK");
-    assert!(say(SEVEN()).starts_with("NOREPLICAS "), "{}", say(SEVEN()));
+    assert_eq!(say(OLD()), "+OK|");
+    assert!(say(SEVEN()).starts_with("-NOREPLICAS "), "{}", say(SEVEN()));
 }
 
 #[test]
@@ -259,7 +266,7 @@ fn a_spoiled_transaction_of_valkey_is_refused_for_that_only() {
     }
     bench.broker.set_condition(Condition { no_replicas: true, ..Condition::default() });
     bench.out.clear();
-    assert_eq!(text(&bench.ask(1, "EXEC")), "EXECABORT Transaction discarded because of previous errors.");
+    assert_eq!(written(&bench.ask(1, "EXEC")), "-EXECABORT Transaction discarded because of previous errors.|");
 }
 
 #[test]
@@ -279,10 +286,10 @@ fn who_is_killed_is_not_sent_what_the_same_transaction_gave_it() {
 fn reset_is_for_who_has_logged_in_in_6_2() {
     let say = |profile: Profile| {
         let mut bench = Bench::with(Profile { password: Some("secret".into()), ..profile });
-        text(&bench.ask(1, "RESET"))
+        written(&bench.ask(1, "RESET"))
     };
-    assert_eq!(say(OLD()), "NOAUTH Authentication required.");
-    assert_eq!(say(SEVEN()), "RESET");
+    assert_eq!(say(OLD()), "-NOAUTH Authentication required.|");
+    assert_eq!(say(SEVEN()), "+RESET|");
 }
 
 #[test]

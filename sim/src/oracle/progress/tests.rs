@@ -1,0 +1,87 @@
+use flota_core::config::Endpoint;
+use flota_core::id::{ConnId, Id};
+
+use super::super::consumer::tests::{ONE, consuming};
+use super::super::testing::Bench;
+use super::*;
+use crate::plan::Fault;
+use crate::seen::{Line, Phase, Word};
+use crate::world::broker_address;
+
+fn bench() -> Bench {
+    let mut plan = consuming();
+    plan.faults = vec![Fault { at_ms: 0, for_ms: 60_000, what: Trouble::BrokerFull { broker: 0 } }];
+    let mut bench = Bench::new(plan, |plan| Box::new(Progress::new(plan)));
+    bench.begin();
+    for line in 0..2 {
+        let to = Endpoint::Ip(broker_address(0, false));
+        bench.service(What::Dialled { conn: ConnId::from_parts(line, 0), line: Line(line), to });
+        bench.service(What::Connected(Line(line)));
+    }
+    bench
+}
+
+/// Time passes, and somebody looks.
+fn wait(bench: &mut Bench, seconds: u64) {
+    for _ in 0..seconds * 4 {
+        bench.at += 250_000;
+        bench.see(Host::World, What::Phase(Phase::Safety));
+    }
+}
+
+/// Read by service 0, and the answer never came.
+fn orphaned() -> Bench {
+    let mut bench = bench();
+    bench.added(1);
+    bench.execute(Word::ReadGroup);
+    bench.pending(1, ONE, None, 0);
+    bench
+}
+
+#[test]
+fn what_is_in_nobodys_hand_is_claimed_back() {
+    let mut bench = orphaned();
+    wait(&mut bench, 6);
+    assert_eq!(bench.violated(), []);
+    wait(&mut bench, 3);
+    assert_eq!(bench.violated(), [45]);
+}
+
+#[test]
+fn what_is_in_hand_may_take_long() {
+    let mut bench = orphaned();
+    bench.delivered(0, 1, 1, 1);
+    wait(&mut bench, 60);
+    assert_eq!(bench.violated(), []);
+    bench.settled(0, 1, Given::Done);
+    wait(&mut bench, 9);
+    assert_eq!(bench.violated(), [45], "its acknowledgement must have come");
+}
+
+#[test]
+fn nobody_can_claim_without_connections_or_credit() {
+    let mut alone = orphaned();
+    alone.service(What::HungUp(Line(1)));
+    wait(&mut alone, 60);
+    assert_eq!(alone.violated(), []);
+    let mut full = orphaned();
+    full.delivered(0, 2, 2, 1);
+    full.delivered(0, 3, 3, 1);
+    wait(&mut full, 60);
+    assert_eq!(full.violated(), []);
+}
+
+#[test]
+fn a_broker_whose_memory_is_full_is_consumed_from() {
+    let mut unread = bench();
+    unread.added(1);
+    unread.see(Host::World, What::FaultBegins(0));
+    wait(&mut unread, 9);
+    assert_eq!(unread.violated(), [48]);
+    let mut unacknowledged = bench();
+    unacknowledged.received(1);
+    unacknowledged.see(Host::World, What::FaultBegins(0));
+    unacknowledged.settled(0, 1, Given::Done);
+    wait(&mut unacknowledged, 9);
+    assert_eq!(unacknowledged.violated(), [48]);
+}

@@ -1,0 +1,211 @@
+//! Since when nothing disturbs a service and a broker: what takes long only then takes too long.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::plan::{Plan, Trouble};
+use crate::seen::{Host, Line, Seen, What};
+use crate::world;
+
+/// The last disturbances.
+#[derive(Debug)]
+pub(crate) struct Quiet {
+    /// Faults that last at the moment.
+    active: BTreeSet<u32>,
+    everywhere: u64,
+    brokers: Vec<u64>,
+    services: Vec<u64>,
+    pairs: BTreeMap<(u32, u32), u64>,
+    /// Open connections: of which service, to which broker.
+    lines: BTreeMap<Line, Link>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    service: u32,
+    broker: u32,
+    connected: bool,
+    /// Commands that its socket has not taken whole.
+    unsent: u64,
+}
+
+impl Quiet {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            active: BTreeSet::new(),
+            everywhere: 0,
+            brokers: vec![0; plan.brokers.len()],
+            services: vec![0; plan.services.len()],
+            pairs: BTreeMap::new(),
+            lines: BTreeMap::new(),
+        }
+    }
+
+    /// Since when nothing has disturbed the two, apart from what `but` says; now, if something does.
+    pub(crate) fn since(&self, service: u32, broker: u32, at: u64, plan: &Plan, but: fn(&Trouble) -> bool) -> u64 {
+        let disturbs = |fault: &u32| {
+            let what = plan.faults.get(*fault as usize).map(|fault| &fault.what);
+            what.is_some_and(|what| !but(what) && touches(what, service, broker))
+        };
+        if self.active.iter().any(disturbs) {
+            return at;
+        }
+        let pair = self.pairs.get(&(service, broker)).copied().unwrap_or(0);
+        let broker = self.brokers.get(broker as usize).copied().unwrap_or(at);
+        let service = self.services.get(service as usize).copied().unwrap_or(at);
+        self.everywhere.max(pair).max(broker).max(service)
+    }
+
+    /// How many connections are open between the two.
+    pub(crate) fn connections(&self, service: u32, broker: u32) -> usize {
+        self.lines.values().filter(|link| link.connected && link.service == service && link.broker == broker).count()
+    }
+
+    pub(crate) fn see(&mut self, seen: &Seen, plan: &Plan) {
+        let at = seen.at;
+        match (seen.host, &seen.what) {
+            (Host::World, What::FaultBegins(fault)) => {
+                self.disturb(*fault, at, plan);
+                self.active.insert(*fault);
+            }
+            (Host::World, What::FaultEnds(fault)) => {
+                self.disturb(*fault, at, plan);
+                self.active.remove(fault);
+            }
+            (Host::Broker(broker), What::Up(_) | What::Down | What::Forgot(_)) => {
+                if let Some(since) = self.brokers.get_mut(broker as usize) {
+                    *since = at;
+                }
+            }
+            (Host::Service(service), what) => self.see_service(service, at, what, plan),
+            _ => {}
+        }
+    }
+
+    fn see_service(&mut self, service: u32, at: u64, what: &What, plan: &Plan) {
+        match what {
+            What::Born(_) | What::Died(_) | What::Paused | What::Resumed | What::Warned(_) => {
+                if let Some(since) = self.services.get_mut(service as usize) {
+                    *since = at;
+                }
+                if matches!(what, What::Died(_)) {
+                    self.lines.retain(|_, link| link.service != service);
+                }
+            }
+            What::Dialled { line, to, .. } => {
+                if let Some(broker) = world::broker_at(to, plan.brokers.len()) {
+                    self.lines.insert(*line, Link { service, broker, connected: false, unsent: 0 });
+                    self.pairs.insert((service, broker), at);
+                }
+            }
+            What::Connected(line) => {
+                if let Some(link) = self.lines.get_mut(line) {
+                    link.connected = true;
+                    self.pairs.insert((service, link.broker), at);
+                }
+            }
+            What::Wrote { line, .. } => {
+                self.lines.entry(*line).and_modify(|link| link.unsent += 1);
+            }
+            What::Sent(line, commands) => {
+                self.lines.entry(*line).and_modify(|link| link.unsent = link.unsent.saturating_sub(*commands));
+            }
+            What::Turn { .. } => {
+                // A socket that takes no more delays whatever is said there.
+                let stuck = self.lines.values().filter(|link| link.service == service && link.unsent > 0);
+                self.pairs.extend(stuck.map(|link| ((service, link.broker), at)));
+            }
+            What::Closed { line, .. } | What::HungUp(line) => {
+                if let Some(link) = self.lines.remove(line) {
+                    self.pairs.insert((service, link.broker), at);
+                }
+            }
+            What::Fleet { address, .. } => {
+                if let Some(broker) = world::broker_at(address, plan.brokers.len()) {
+                    self.pairs.insert((service, broker), at);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn disturb(&mut self, fault: u32, at: u64, plan: &Plan) {
+        let Some(what) = plan.faults.get(fault as usize).map(|fault| &fault.what) else { return };
+        if is_everywhere(what) {
+            self.everywhere = at;
+        }
+        for (since, broker) in self.brokers.iter_mut().zip(0u32..) {
+            if of_broker(what) == Some(broker) {
+                *since = at;
+            }
+        }
+        for (since, service) in self.services.iter_mut().zip(0u32..) {
+            if of_service(what) == Some(service) {
+                *since = at;
+            }
+        }
+        if let Trouble::Partition { services, brokers, .. } = what {
+            for service in services {
+                for broker in brokers {
+                    self.pairs.insert((*service, *broker), at);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a fault that lasts disturbs the two.
+fn touches(what: &Trouble, service: u32, broker: u32) -> bool {
+    match what {
+        // Over at once.
+        Trouble::Reset { .. }
+        | Trouble::KillClients { .. }
+        | Trouble::ScriptFlush { .. }
+        | Trouble::FlushAll { .. }
+        | Trouble::BrokerStep { .. }
+        | Trouble::ServiceStep { .. }
+        | Trouble::ForgedDown { .. } => false,
+        Trouble::Partition { services, brokers, .. } => services.contains(&service) && brokers.contains(&broker),
+        what => is_everywhere(what) || of_broker(what) == Some(broker) || of_service(what) == Some(service),
+    }
+}
+
+fn is_everywhere(what: &Trouble) -> bool {
+    matches!(what, Trouble::Flood { .. } | Trouble::UdpLoss { .. })
+}
+
+fn of_broker(what: &Trouble) -> Option<u32> {
+    match what {
+        Trouble::BrokerCrash { broker, .. }
+        | Trouble::BrokerStop { broker }
+        | Trouble::BrokerPause { broker }
+        | Trouble::BrokerSlow { broker, .. }
+        | Trouble::BrokerLoading { broker }
+        | Trouble::BrokerFull { broker }
+        | Trouble::BrokerReplica { broker }
+        | Trouble::BrokerMisconf { broker }
+        | Trouble::BrokerCrowded { broker }
+        | Trouble::BrokerStep { broker, .. }
+        | Trouble::ScriptFlush { broker }
+        | Trouble::FlushAll { broker }
+        | Trouble::KillClients { broker }
+        | Trouble::Reset { broker, .. }
+        | Trouble::AnnouncerSilent { broker }
+        | Trouble::AnnouncerDown { broker }
+        | Trouble::AnnouncerTwo { broker }
+        | Trouble::AnnouncerInterval { broker, .. }
+        | Trouble::ForgedDown { broker }
+        | Trouble::Readdressed { broker } => Some(*broker),
+        _ => None,
+    }
+}
+
+fn of_service(what: &Trouble) -> Option<u32> {
+    match what {
+        Trouble::ServiceCrash { service, .. }
+        | Trouble::ServiceStop { service, .. }
+        | Trouble::ServicePause { service }
+        | Trouble::ServiceStep { service, .. }
+        | Trouble::Reset { service, .. } => Some(*service),
+        _ => None,
+    }
+}

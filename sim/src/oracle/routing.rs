@@ -1,0 +1,228 @@
+//! Where messages go: invariants 16 to 18.
+//!
+//! What a service may know of its brokers is what it told its application. A broker whose memory was full when that was
+//! last known counts as full until it is told otherwise over the same connection; it gets one message now and then to
+//! find out. Messages with a key are exempt from 16 and 18: they may wait for the broker that is their home.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flota_core::config::Endpoint;
+
+use super::track::{Lines, Members, News, Standing, mono_us, seconds};
+use super::{Oracle, Scene, Verdict};
+use crate::plan::Plan;
+use crate::seen::{Host, Item, Line, Seen, What, Word};
+
+pub(super) struct Routing {
+    services: Vec<Sender>,
+    lines: Lines,
+}
+
+#[derive(Default)]
+struct Sender {
+    members: Members,
+    /// Accepted, without a key, and on no connection.
+    unplaced: BTreeSet<Item>,
+    /// Messages without a key by address, since the set of brokers that take them last changed.
+    counts: BTreeMap<Endpoint, u64>,
+    /// A lane has been at its limit and has not drained to half since.
+    crowded: bool,
+    /// When each full broker was last told to be full, or last got a message; by its own clock.
+    probed_us: BTreeMap<Endpoint, u64>,
+}
+
+impl Routing {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self { services: plan.services.iter().map(|_| Sender::default()).collect(), lines: Lines::default() }
+    }
+}
+
+impl Oracle for Routing {
+    fn see(&mut self, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
+        let Host::Service(service) = seen.host else { return };
+        let news = self.lines.see(seen);
+        let Some(sender) = self.services.get_mut(service as usize) else { return };
+        match news {
+            News::Wrote(line, word) => {
+                if let Word::Add(Some(item)) = word {
+                    sender.placed(item, line, &self.lines, seen, scene, verdict);
+                }
+                sender.note_room(service, line, &self.lines, scene, verdict);
+            }
+            News::Answered(line, word) => {
+                if let Word::Add(Some(item)) = word {
+                    sender.wants(item, scene);
+                }
+                sender.note_room(service, line, &self.lines, scene, verdict);
+            }
+            News::Gone(wire) => {
+                for word in wire.unanswered {
+                    if let Word::Add(Some(item)) = word {
+                        sender.wants(item, scene);
+                    }
+                }
+                sender.counts.clear();
+                sender.note_drained(service, &self.lines, scene);
+            }
+            News::Nothing => sender.see(service, seen, &self.lines, scene, verdict),
+        }
+    }
+}
+
+impl Sender {
+    fn see(&mut self, service: u32, seen: &Seen, lines: &Lines, scene: &Scene<'_>, verdict: &mut Verdict) {
+        if self.members.see(&seen.what) {
+            self.counts.clear();
+        }
+        match &seen.what {
+            What::Born(_) | What::Died(_) | What::Stopped => *self = Self::default(),
+            What::Fleet { address, .. } if self.members.at(address).any(|standing| standing.full) => {
+                self.probed_us.entry(address.clone()).or_insert_with(|| mono_us(scene.plan, service, seen.at));
+            }
+            What::Fleet { address, .. } => {
+                self.probed_us.remove(address);
+            }
+            What::Submitted { item, accepted: Ok(()) } => self.wants(*item, scene),
+            What::Done { item, .. } => {
+                self.unplaced.remove(item);
+            }
+            What::Turn { .. } => self.conserves(service, seen.at, lines, scene, verdict),
+            _ => {}
+        }
+    }
+
+    /// It needs a broker, unless it is resolved: cancelled ones still get their answer.
+    fn wants(&mut self, item: Item, scene: &Scene<'_>) {
+        let open = scene.ledger.items.get(item.0 as usize).is_some_and(|state| state.done.is_none());
+        if open && is_unkeyed(item, scene.plan) {
+            self.unplaced.insert(item);
+        }
+    }
+
+    /// A message was written: 17, and what 16 counts.
+    fn placed(&mut self, item: Item, line: Line, lines: &Lines, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
+        let Some(wire) = lines.get(line) else { return };
+        self.unplaced.remove(&item);
+        let there: Vec<&Standing> = self.members.at(&wire.to).collect();
+        if !there.iter().any(|standing| standing.ready && !standing.leaving) {
+            verdict.fail(17, seen.at, seen.host, || {
+                let state = match there.first() {
+                    None => "is no member of its fleet",
+                    Some(standing) if standing.leaving => "has left its fleet",
+                    Some(_) => "is not ready",
+                };
+                format!(
+                    "{item} is sent to {}, which {state} by the service's own events; it goes to a ready member",
+                    wire.to
+                )
+            });
+            return;
+        }
+        if !there.iter().any(|standing| standing.is_able()) {
+            let to = wire.to.clone();
+            self.probed(wire.service, item, to, seen, scene, verdict);
+            self.counts.clear();
+            return;
+        }
+        if is_unkeyed(item, scene.plan) && !self.crowded {
+            *self.counts.entry(wire.to.clone()).or_default() += 1;
+            self.is_fair(seen, verdict);
+        }
+    }
+
+    /// A broker whose memory is full gets a message now and then, to see whether it still is.
+    fn probed(
+        &mut self,
+        service: u32,
+        item: Item,
+        to: Endpoint,
+        seen: &Seen,
+        scene: &Scene<'_>,
+        verdict: &mut Verdict,
+    ) {
+        verdict.mark("a full broker was probed");
+        let now = mono_us(scene.plan, service, seen.at);
+        if let Some(last) = self.probed_us.insert(to.clone(), now)
+            && now < last + PROBE_US
+        {
+            verdict.fail(17, seen.at, seen.host, || {
+                format!(
+                    "{item} is sent to {to}, whose memory is full, {} after the last one or after that was told; a full \
+                     broker gets one message in {}",
+                    seconds(now - last),
+                    seconds(PROBE_US)
+                )
+            });
+        }
+    }
+
+    /// 16: nobody who can take messages is ahead of anybody else by more than one.
+    fn is_fair(&self, seen: &Seen, verdict: &mut Verdict) {
+        let count = |standing: &Standing| self.counts.get(&standing.address).copied().unwrap_or(0);
+        let able = || self.members.able();
+        let (Some(least), Some(most)) = (able().min_by_key(|s| count(s)), able().max_by_key(|s| count(s))) else {
+            return;
+        };
+        if count(most) > count(least) + 1 {
+            verdict.fail(16, seen.at, seen.host, || {
+                format!(
+                    "{} has got {} messages without a key and {} has got {} since the set of ready brokers last changed; \
+                     they may differ by one",
+                    most.address,
+                    count(most),
+                    least.address,
+                    count(least)
+                )
+            });
+        }
+    }
+
+    /// Notices lanes that fill up, and the moment in which all have drained.
+    fn note_room(&mut self, service: u32, line: Line, lines: &Lines, scene: &Scene<'_>, verdict: &mut Verdict) {
+        let most = scene.plan.knobs.pipeline as usize;
+        if lines.get(line).is_some_and(|wire| wire.unanswered.len() >= most) {
+            if !self.crowded {
+                verdict.mark("a lane was at its limit");
+            }
+            self.crowded = true;
+        } else {
+            self.note_drained(service, lines, scene);
+        }
+    }
+
+    fn note_drained(&mut self, service: u32, lines: &Lines, scene: &Scene<'_>) {
+        let half = scene.plan.knobs.pipeline as usize / 2;
+        if self.crowded && lines.of(service).all(|wire| wire.unanswered.len() <= half) {
+            self.crowded = false;
+            self.counts.clear();
+        }
+    }
+
+    /// 18: nothing waits while somebody could take it.
+    fn conserves(&self, service: u32, at: u64, lines: &Lines, scene: &Scene<'_>, verdict: &mut Verdict) {
+        let Some(item) = self.unplaced.first().copied() else { return };
+        let half = scene.plan.knobs.pipeline as usize / 2;
+        let has_room = |standing: &&Standing| {
+            lines.of(service).filter(|wire| wire.to == standing.address).all(|wire| wire.unanswered.len() <= half)
+        };
+        if let Some(standing) = self.members.able().find(has_room) {
+            verdict.fail(18, at, Host::Service(service), || {
+                format!(
+                    "the turn ends and {} messages wait ({item} among them), and {} is ready and has room for them",
+                    self.unplaced.len(),
+                    standing.address
+                )
+            });
+        }
+    }
+}
+
+fn is_unkeyed(item: Item, plan: &Plan) -> bool {
+    plan.work.get(item.0 as usize).is_some_and(|work| work.key.is_none())
+}
+
+/// How often a full broker may get a message: the core's default.
+const PROBE_US: u64 = 250_000;

@@ -14,7 +14,7 @@ const GENERATED_MS: std::ops::Range<u64> = 1_500_000_000_000..5_000_000_000_000;
 
 /// What a reply is compared by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub(crate) enum Rule {
     /// As it is. Generated ids may differ as long as they do so in the same way everywhere.
     Exact,
     /// Elements in any order.
@@ -45,7 +45,7 @@ pub enum Rule {
 
 impl Rule {
     /// The rule for a command, when it is not queued.
-    pub fn of(args: &[Bytes]) -> Self {
+    pub(crate) fn of(args: &[Bytes]) -> Self {
         let upper = |at: usize| args.get(at).map(|arg| arg.to_ascii_uppercase()).unwrap_or_default();
         match (upper(0).as_slice(), upper(1).as_slice()) {
             (b"KEYS" | b"SMEMBERS", _) => Self::Sorted,
@@ -69,7 +69,7 @@ impl Rule {
     }
 
     /// Whether the two are the same by it.
-    pub fn same(&self, real: &Wire, model: &Wire, known: &mut Known) -> bool {
+    pub(crate) fn same(&self, real: &Wire, model: &Wire, known: &mut Known) -> bool {
         if let (Wire::Error(real), Wire::Error(model)) = (real, model) {
             return self.same_error(real, model);
         }
@@ -101,7 +101,7 @@ impl Rule {
     }
 
     /// What is compared where that is little of the whole, for people to read.
-    pub fn essence(&self, real: &Wire, model: &Wire, known: &Known) -> String {
+    pub(crate) fn essence(&self, real: &Wire, model: &Wire, known: &Known) -> String {
         match self {
             Self::Clients => {
                 format!("\n  that is, {:?}\n  and      {:?}", clients(real, known, true), clients(model, known, false))
@@ -121,11 +121,11 @@ impl Rule {
 
 /// What is known to stand for the same on both sides.
 #[derive(Debug, Default)]
-pub struct Known {
+pub(crate) struct Known {
     /// Numbers of connections: the server's, and the model's.
-    pub numbers: BTreeMap<i64, i64>,
+    pub(crate) numbers: BTreeMap<i64, i64>,
     /// Generated ids in the order in which they were seen: the server's and the model's.
-    pub seen: Vec<(String, String)>,
+    pub(crate) seen: Vec<(String, String)>,
     real: BTreeSet<(u64, u64)>,
     model: BTreeSet<(u64, u64)>,
     pairs: BTreeSet<((u64, u64), (u64, u64))>,
@@ -171,7 +171,7 @@ impl Known {
 }
 
 /// The time in the first id of a reply that was generated within these milliseconds.
-pub fn time_in(real: &Wire, now_ms: std::ops::RangeInclusive<u64>) -> Option<u64> {
+pub(crate) fn time_in(real: &Wire, now_ms: std::ops::RangeInclusive<u64>) -> Option<u64> {
     if let Some(items) = real.items() {
         return items.iter().find_map(|item| time_in(item, now_ms.clone()));
     }

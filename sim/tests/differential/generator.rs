@@ -11,33 +11,33 @@ use bytes::Bytes;
 
 /// A sequence of commands on a few connections.
 #[derive(Clone, Debug)]
-pub struct Sequence {
+pub(crate) struct Sequence {
     /// The protocol each client speaks from the start: 2 or 3.
-    pub protocols: Vec<u8>,
+    pub(crate) protocols: Vec<u8>,
     /// Whether the server wants a [`PASSWORD`].
-    pub password: bool,
+    pub(crate) password: bool,
     /// What happens, in order.
-    pub steps: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
 }
 
 /// One command of one client.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub(crate) struct Step {
     /// Who sends it; who can instead while this one is blocked is up to the runner.
-    pub client: usize,
+    pub(crate) client: usize,
     /// The command, its name first.
-    pub words: Vec<Word>,
+    pub(crate) words: Vec<Word>,
     /// The command and the options in it, as they are counted.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// It blocks for so short that one waits for the end of it.
-    pub timed: bool,
+    pub(crate) timed: bool,
     /// What is wrong with the server from here on.
-    pub trouble: Option<Trouble>,
+    pub(crate) trouble: Option<Trouble>,
 }
 
 /// What may be wrong with a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub(crate) enum Trouble {
     /// Nothing.
     None,
     /// It uses more memory than it may.
@@ -47,11 +47,11 @@ pub enum Trouble {
 }
 
 /// What a server that wants a password wants, and what all commands that log in give.
-pub const PASSWORD: &str = "secret";
+pub(crate) const PASSWORD: &str = "secret";
 
 /// An argument.
 #[derive(Clone, Debug)]
-pub enum Word {
+pub(crate) enum Word {
     /// As it is.
     Text(Bytes),
     /// A stream id that a server generated, each side's own: the `nth` that was seen, with something in front of it.
@@ -61,11 +61,11 @@ pub enum Word {
 }
 
 /// How many commands a sequence has at least.
-pub const STEPS_MIN: usize = 20;
+pub(crate) const STEPS_MIN: usize = 20;
 
 /// The sequence of a seed.
-pub fn sequence(seed: u64) -> Sequence {
-    let mut gen_ = Gen { rng: Rng::new(seed), theme: Theme::All };
+pub(crate) fn sequence(seed: u64) -> Sequence {
+    let mut draw = Gen { rng: Rng::new(seed), theme: Theme::All };
     let themes = [
         (34, Theme::Streams),
         (16, Theme::Lists),
@@ -75,27 +75,27 @@ pub fn sequence(seed: u64) -> Sequence {
         (12, Theme::Scripts),
         (10, Theme::All),
     ];
-    gen_.theme = gen_.rng.weighted(&themes);
-    let clients = 2 + gen_.rng.below(3);
-    let protocols = (0..clients).map(|_| if gen_.rng.chance(40) { 3 } else { 2 }).collect();
+    draw.theme = draw.rng.weighted(&themes);
+    let clients = 2 + draw.rng.below(3);
+    let protocols = (0..clients).map(|_| if draw.rng.chance(40) { 3 } else { 2 }).collect();
     let mut steps: Vec<Step> = Vec::new();
-    gen_.begin(clients, &mut steps);
-    let length = steps.len() + STEPS_MIN + gen_.rng.below(12);
+    draw.begin(clients, &mut steps);
+    let length = steps.len() + STEPS_MIN + draw.rng.below(12);
     while steps.len() < length {
-        let client = gen_.rng.below(clients);
-        if gen_.rng.chance(4) {
-            gen_.transaction(client, clients, &mut steps);
+        let client = draw.rng.below(clients);
+        if draw.rng.chance(4) {
+            draw.transaction(client, clients, &mut steps);
         } else {
-            let draft = gen_.draft(clients);
+            let draft = draw.draft(clients);
             steps.push(draft.step(client));
         }
     }
-    let password = matches!(gen_.theme, Theme::Connections | Theme::All) && gen_.rng.chance(20);
+    let password = matches!(draw.theme, Theme::Connections | Theme::All) && draw.rng.chance(20);
     if password {
-        gen_.log_in(&mut steps);
+        draw.log_in(&mut steps);
     }
-    if gen_.rng.chance(8) {
-        gen_.make_trouble(&mut steps);
+    if draw.rng.chance(8) {
+        draw.make_trouble(&mut steps);
     }
     Sequence { protocols, password, steps }
 }
@@ -281,11 +281,6 @@ impl Draft {
         self
     }
 
-    /// Several.
-    fn texts<T: AsRef<[u8]>>(self, texts: impl IntoIterator<Item = T>) -> Self {
-        texts.into_iter().fold(self, Self::text)
-    }
-
     /// An argument that may be an id.
     fn word(mut self, word: Word) -> Self {
         self.words.push(word);
@@ -300,6 +295,13 @@ impl Draft {
     /// Something that is counted as an option, and is not an argument by itself.
     fn named(mut self, option: &str) -> Self {
         self.names.push(format!("{} {option}", self.names[0]));
+        self
+    }
+
+    /// It waits for a moment only.
+    fn ends_soon(mut self) -> Self {
+        self.names.push("timeout".into());
+        self.timed = true;
         self
     }
 

@@ -8,7 +8,7 @@ use crate::wire::Wire;
 
 /// In which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lie {
+pub(crate) enum Lie {
     /// `XACK` counts one too many.
     WrongNumber,
     /// An error has another text.
@@ -24,7 +24,7 @@ pub enum Lie {
 }
 
 impl Lie {
-    pub const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::WrongNumber,
         Self::WrongText,
         Self::LostWake,
@@ -35,13 +35,13 @@ impl Lie {
 }
 
 /// The model with a lie.
-pub struct Liar {
+pub(crate) struct Liar {
     model: Model,
     lie: Lie,
 }
 
 impl Liar {
-    pub fn new(model: Model, lie: Lie) -> Self {
+    pub(crate) fn new(model: Model, lie: Lie) -> Self {
         Self { model, lie }
     }
 }

@@ -123,6 +123,10 @@ fn summarize(kind: Kind, tally: &Tally) {
         tally.with_blocked,
         names::table(tally),
     );
+    if tally.sequences < names::FEWEST {
+        eprintln!("too few sequences to say whether they tried everything");
+        return;
+    }
     assert!(tally.with_blocked * 10 >= tally.sequences, "blocked in only {} sequences", tally.with_blocked);
     let rare = names::too_rare(tally);
     assert!(rare.is_empty(), "run too seldom: {}", rare.join(", "));

@@ -4,8 +4,10 @@ use crate::runner::Tally;
 
 /// How often each is to be run in [`FULL`] sequences.
 const TIMES: u64 = 200;
+/// With fewer sequences than this, chance decides what was run.
+pub(crate) const FEWEST: u64 = 1_000;
 /// How many sequences a full run has.
-pub const FULL: u64 = 20_000;
+pub(crate) const FULL: u64 = 20_000;
 
 const NAMES: &[&str] = &[
     "PING",
@@ -184,10 +186,14 @@ const NAMES: &[&str] = &[
     "SUBSCRIBE",
     "UNSUBSCRIBE",
     "SET PX 1",
+    "timeout",
+    "MemoryFull",
+    "NoReplicas",
+    "password",
 ];
 
 /// All counts, in columns, with how many of a hundred were answered with an error.
-pub fn table(tally: &Tally) -> String {
+pub(crate) fn table(tally: &Tally) -> String {
     let entries: Vec<_> = tally
         .names
         .iter()
@@ -201,7 +207,7 @@ pub fn table(tally: &Tally) -> String {
 }
 
 /// What was run too seldom for so many sequences.
-pub fn too_rare(tally: &Tally) -> Vec<String> {
+pub(crate) fn too_rare(tally: &Tally) -> Vec<String> {
     let least = TIMES * tally.sequences / FULL;
     let count = |name: &str| tally.names.get(name).copied().unwrap_or_default();
     let rare = NAMES.iter().filter(|name| count(name) < least);

@@ -13,32 +13,32 @@ use crate::subject::{Sent, Subject, now_us};
 use crate::wire::{Wire, readable};
 
 /// The connection that looks on, watches nothing and never blocks.
-pub const OBSERVER: usize = 0;
+pub(crate) const OBSERVER: usize = 0;
 
 /// What was run.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// How often each command and option was run.
-    pub names: BTreeMap<String, u64>,
+    pub(crate) names: BTreeMap<String, u64>,
     /// How often each was answered with an error.
-    pub refused: BTreeMap<String, u64>,
+    pub(crate) refused: BTreeMap<String, u64>,
     /// Sequences.
-    pub sequences: u64,
+    pub(crate) sequences: u64,
     /// Sequences in which some client was blocked.
-    pub with_blocked: u64,
+    pub(crate) with_blocked: u64,
     /// Commands.
-    pub commands: u64,
+    pub(crate) commands: u64,
 }
 
 /// The first difference in a sequence.
 #[derive(Debug, Clone)]
-pub struct Difference {
+pub(crate) struct Difference {
     /// The step at which it was seen; after the last one, the length.
-    pub step: usize,
+    pub(crate) step: usize,
     /// What differs.
-    pub what: String,
+    pub(crate) what: String,
     /// What happened so far, a line each.
-    pub history: Vec<String>,
+    pub(crate) history: Vec<String>,
 }
 
 impl fmt::Display for Difference {
@@ -52,7 +52,7 @@ impl fmt::Display for Difference {
 }
 
 /// A real server and a subject beside it.
-pub struct Bench<'a> {
+pub(crate) struct Bench<'a> {
     server: &'a Server,
     subject: &'a mut dyn Subject,
     observer: Connection,
@@ -64,7 +64,7 @@ pub struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    pub fn new(server: &'a Server, subject: &'a mut dyn Subject) -> Self {
+    pub(crate) fn new(server: &'a Server, subject: &'a mut dyn Subject) -> Self {
         let (observer, sentinel) = (server.connect(), server.connect());
         Self { server, subject, observer, sentinel, trouble: Trouble::None, password: false }
     }
@@ -82,7 +82,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs a sequence on fresh connections and empty data. A panic of the subject is a difference, too.
-    pub fn run(&mut self, sequence: &Sequence, tally: &mut Tally) -> Result<(), Difference> {
+    pub(crate) fn run(&mut self, sequence: &Sequence, tally: &mut Tally) -> Result<(), Difference> {
         let mut history = Vec::new();
         let result = catch_unwind(AssertUnwindSafe(|| self.run_inner(sequence, tally, &mut history)));
         result.unwrap_or_else(|panic| {
@@ -118,6 +118,9 @@ impl<'a> Bench<'a> {
         }
         let result = result.and_then(|()| run.end());
         tally.sequences += 1;
+        if sequence.password {
+            *tally.names.entry("password".into()).or_default() += 1;
+        }
         tally.with_blocked += u64::from(run.some_blocked);
         let result = result.map_err(|what| Difference { step: at, what, history: run.history.clone() });
         drop(run);
@@ -128,7 +131,7 @@ impl<'a> Bench<'a> {
 }
 
 /// One sequence at work. Connection 0 is the observer.
-pub struct Run<'b, 'a> {
+pub(crate) struct Run<'b, 'a> {
     bench: &'b mut Bench<'a>,
     clients: Vec<Client>,
     known: Known,
@@ -226,7 +229,9 @@ impl<'b, 'a> Run<'b, 'a> {
         let real = self.words(&step.words, |(real, _)| real, |(real, _)| real);
         let model = self.words(&step.words, |(_, model)| model, |(_, model)| model);
         self.command(client, &real, &model)?;
-        if self.history.last().is_some_and(|line| line.contains("< -")) {
+        let is_error =
+            |line: &String| line.split_once("< -").is_some_and(|(_, text)| text.starts_with(char::is_uppercase));
+        if self.history.last().is_some_and(is_error) {
             for name in &step.names {
                 *tally.refused.entry(name.clone()).or_default() += 1;
             }
@@ -291,7 +296,7 @@ impl<'b, 'a> Run<'b, 'a> {
     }
 
     /// One command on both sides, and all that it leads to.
-    pub fn command(&mut self, client: usize, real: &[Bytes], model: &[Bytes]) -> Result<(), String> {
+    pub(crate) fn command(&mut self, client: usize, real: &[Bytes], model: &[Bytes]) -> Result<(), String> {
         let words: Vec<_> = real.iter().map(|word| readable(&shortened(word))).collect();
         self.history.push(format!("{client}> {}", words.join(" ")));
         let rule = Rule::of(real);
@@ -440,7 +445,7 @@ impl<'b, 'a> Run<'b, 'a> {
     }
 
     /// One command of the observer on both sides. Returns what the server said.
-    pub fn observe(&mut self, args: &[Bytes]) -> Result<Wire, String> {
+    pub(crate) fn observe(&mut self, args: &[Bytes]) -> Result<Wire, String> {
         let rule = Rule::of(args);
         self.bench.observer.send(args);
         let real = self.bench.observer.read().map_err(|error| format!("the observer's connection: {error:?}"))?;

@@ -13,13 +13,13 @@ use crate::wire::{self, Wire};
 
 /// What a subject does for a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub(crate) enum Sent {
     Reply(usize, Wire),
     Close(usize),
 }
 
 /// Something that takes commands. Connections are numbered by the caller; a number is used again after a close.
-pub trait Subject {
+pub(crate) trait Subject {
     /// Begins anew, without data and connections.
     fn reset(&mut self, password: bool);
     /// From now on this is wrong with it.
@@ -38,13 +38,13 @@ pub trait Subject {
 
 /// The wall clock, in microseconds since 1970.
 #[allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "real servers have real clocks")]
-pub fn now_us() -> u64 {
+pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
     u64::try_from(since.as_micros()).expect("a clock before the year 500,000")
 }
 
 /// The model.
-pub struct Model {
+pub(crate) struct Model {
     profile: Profile,
     broker: Broker,
     clients: Vec<ClientId>,
@@ -52,7 +52,7 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: Kind) -> Self {
         let profile = match kind {
             Kind::Redis62 => Profile::redis_6_2(),
             Kind::Redis70 => Profile::redis_7_0(),

@@ -178,11 +178,7 @@ fn xread(g: &mut Gen, draft: Draft) -> Draft {
 fn block(g: &mut Gen, draft: Draft) -> Draft {
     let draft = draft.option("BLOCK");
     match g.rng.below(100) {
-        0 | 1 => {
-            let mut draft = draft.named("timeout").text("10");
-            draft.timed = true;
-            draft
-        }
+        0 | 1 => draft.text("10").ends_soon(),
         2 | 3 => draft.text(g.rng.pick(&["-1", "abc", "1.5"])),
         4 | 5 => draft.text("1000000"),
         _ => draft.text("0"),

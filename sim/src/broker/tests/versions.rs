@@ -259,6 +259,30 @@ fn scripts_of_6_2_write_without_replicas() {
 }
 
 #[test]
+fn a_script_of_6_2_sees_the_refusal_with_its_sign_and_its_place() {
+    let script = "EVAL return(redis.pcall('SET',KEYS[1],'v')) 1 k";
+    let text = "OOM command not allowed when used memory > 'maxmemory'.|";
+    assert_eq!(when_full(OLD, &[script]), format!("-@user_script: 1: -{text}"));
+    assert_eq!(when_full(SEVEN, &[script]), format!("-{text}"));
+}
+
+#[test]
+fn an_unknown_checksum_comes_without_advice_in_valkey() {
+    let command = "EVALSHA ffffffffffffffffffffffffffffffffffffffff 0";
+    assert_eq!(last(SEVEN, &[command]), "-NOSCRIPT No matching script. Please use EVAL.|");
+    assert_eq!(last(VALKEY, &[command]), "-NOSCRIPT No matching script.|");
+}
+
+#[test]
+fn an_error_of_a_script_is_cut_at_its_first_zero_but_names_its_place() {
+    let command = "EVAL error('a'..ARGV[1]) 0 b\0c";
+    assert_eq!(
+        last(SEVEN, &[command]),
+        "-ERR user_script:1: ab script: e0108afebcaaa741667ba97073a1cc322646cc87, on @user_script:1.|"
+    );
+}
+
+#[test]
 fn a_spoiled_transaction_of_valkey_is_refused_for_that_only() {
     let mut bench = Bench::with(VALKEY());
     for command in ["MULTI", "SET k v", "bogus"] {

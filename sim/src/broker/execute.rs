@@ -65,7 +65,9 @@ impl Broker {
         }
         let state = self.clients.get_mut(&client)?;
         state.last_command = command.name;
-        let (internal, touched) = (state.internal, state.watches_touched(&self.db));
+        // 6.2 goes on to queue after a key that is watched has changed.
+        let touched = self.profile.at_least(7, 0) && state.watches_touched(&self.db);
+        let internal = state.internal;
         if let Some(multi) = &mut state.multi
             && !command.has(flag::NOT_QUEUED)
         {

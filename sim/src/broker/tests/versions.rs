@@ -129,6 +129,28 @@ fn a_spoiled_transaction_keeps_no_commands() {
 }
 
 #[test]
+fn a_transaction_whose_keys_have_changed_keeps_no_commands_since_7_0() {
+    for (profile, queued) in [(OLD(), " multi=1 "), (SEVEN(), " multi=0 "), (VALKEY(), " multi=0 ")] {
+        let mut bench = Bench::with(profile);
+        for (client, command) in [(1, "WATCH k"), (1, "MULTI"), (2, "SET k v"), (1, "PING")] {
+            bench.send(client, command);
+            bench.out.clear();
+        }
+        let Value::Verbatim(text) = bench.ask(2, "CLIENT LIST") else { panic!() };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let line = text.lines().find(|line| line.starts_with("id=1 ")).unwrap();
+        assert!(line.contains(" flags=xd ") && line.contains(queued), "{line}");
+    }
+}
+
+#[test]
+fn xautoclaim_of_6_2_takes_any_count() {
+    let commands = ["XGROUP CREATE s g 0 MKSTREAM", "XAUTOCLAIM s g c 0 0 COUNT 9223372036854775807"];
+    assert_eq!(last(OLD, &commands), "*2|$3|0-0|*0|");
+    assert_eq!(last(SEVEN, &commands), "-ERR COUNT must be > 0|");
+}
+
+#[test]
 fn multi_and_watch_in_a_transaction_spoil_it_since_7_2() {
     for command in ["MULTI", "WATCH k"] {
         assert_eq!(last(VALKEY, &["MULTI", command]), "-ERR Command not allowed inside a transaction|");

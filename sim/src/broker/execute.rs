@@ -65,13 +65,15 @@ impl Broker {
         }
         let state = self.clients.get_mut(&client)?;
         state.last_command = command.name;
-        let (internal, touched) = (state.internal, state.watches_touched(&self.db));
+        // 6.2 goes on to queue after a key that is watched has changed.
+        let touched = self.profile.at_least(7, 0) && state.watches_touched(&self.db);
+        let internal = state.internal;
         if let Some(multi) = &mut state.multi
             && !command.has(flag::NOT_QUEUED)
         {
-            multi.flags |= command.flags;
             // What will not be executed is not kept.
             if !multi.spoiled && !touched {
+                multi.flags |= command.flags;
                 multi.queued.push((command, args.to_vec()));
             }
             return Some(Value::status("QUEUED"));
@@ -122,6 +124,7 @@ impl Broker {
             multi.spoiled = true;
             if self.profile.valkey {
                 multi.queued.clear();
+                multi.flags = 0;
             }
         }
         Value::Error(text)
@@ -133,13 +136,17 @@ impl Broker {
         if state.internal || command.name == "QUIT" {
             return Ok(());
         }
-        if !state.authenticated && !command.has(flag::NO_AUTH) {
+        let old = !self.profile.at_least(7, 0);
+        // 6.2 resets only who has logged in.
+        if !state.authenticated && (!command.has(flag::NO_AUTH) || old && command.name == "RESET") {
             return Err(NOAUTH.into());
         }
         let (in_multi, resp, subscribed) = (state.multi.is_some(), state.resp, state.subscriptions() > 0);
         let queued = state.multi.as_ref().filter(|_| command.name == "EXEC").map_or(0, |multi| multi.flags);
         let flags = command.flags | queued;
-        let grows = flags & flag::DENY_OOM != 0 || in_multi && !matches!(command.name, "EXEC" | "DISCARD" | "RESET");
+        // Before 7.2 a transaction was refused as a whole.
+        let begun = in_multi && !self.profile.at_least(7, 2);
+        let grows = self.may_grow(command, flags) || begun && !matches!(command.name, "EXEC" | "DISCARD" | "RESET");
         if grows && self.is_out_of_memory() {
             return Err(OOM.into());
         }
@@ -154,6 +161,11 @@ impl Broker {
             return Err(self.own_name(LOADING));
         }
         Ok(())
+    }
+
+    /// Whether a command is refused when the memory is full. In 6.2 all of `XGROUP` is.
+    fn may_grow(&self, command: &Command, flags: u32) -> bool {
+        flags & flag::DENY_OOM != 0 || !self.profile.at_least(7, 0) && command.name.starts_with("XGROUP|")
     }
 
     fn only_subscribed(&self, command: &Command) -> String {
@@ -318,8 +330,12 @@ impl Broker {
         if self.clients.get(&client).is_some_and(|state| state.internal) {
             return Ok(());
         }
-        self.admit_write(command.flags, false)?;
-        if self.script.out_of_memory && !self.script.wrote && command.has(flag::DENY_OOM) {
+        // 6.2 does not count its replicas for a script.
+        let uncounted = self.condition.no_replicas && !self.condition.misconf && !self.profile.at_least(7, 0);
+        if !uncounted || self.condition.read_only {
+            self.admit_write(command.flags, false)?;
+        }
+        if self.script.out_of_memory && !self.script.wrote && self.may_grow(command, command.flags) {
             return Err(OOM.into());
         }
         Ok(())

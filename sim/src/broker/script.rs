@@ -14,6 +14,8 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::{Broker, ClientId, Profile, ServerTime, Value};
@@ -106,8 +108,12 @@ impl Era {
     }
 
     /// How this server words what 7.0 says when it refuses a command before executing it; none for other errors.
-    fn refusal(self, text: &str) -> Option<&'static str> {
-        Some(match (text.strip_prefix("ERR ")?, self) {
+    fn refusal(self, text: &str) -> Option<Cow<'static, str>> {
+        // Until 7.0 these came with the sign that begins an error.
+        if self == Self::Old && ["OOM ", "READONLY ", "MISCONF "].iter().any(|code| text.starts_with(code)) {
+            return Some(format!("-{text}").into());
+        }
+        let worded = match (text.strip_prefix("ERR ")?, self) {
             ("Unknown Redis command called from script", Self::Old) => "Unknown Redis command called from Lua script",
             ("Unknown Redis command called from script", Self::Valkey) => "Unknown command called from script",
             ("Wrong number of args calling Redis command from script", Self::Old) => {
@@ -120,6 +126,7 @@ impl Era {
                 "This Redis command is not allowed from scripts"
             }
             _ => return None,
-        })
+        };
+        Some(worded.into())
     }
 }

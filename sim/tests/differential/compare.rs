@@ -14,7 +14,7 @@ const GENERATED_MS: std::ops::Range<u64> = 1_500_000_000_000..5_000_000_000_000;
 
 /// What a reply is compared by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Rule {
+pub(crate) enum Rule {
     /// As it is. Generated ids may differ as long as they do so in the same way everywhere.
     Exact,
     /// Elements in any order.
@@ -37,15 +37,13 @@ pub enum Rule {
     Hello,
     /// A connection's number.
     Number,
-    /// What a script answered: an error by its code, because its text names lines and checksums.
-    Script,
     /// `EXEC`: each by its own.
     Each(Vec<Rule>),
 }
 
 impl Rule {
     /// The rule for a command, when it is not queued.
-    pub fn of(args: &[Bytes]) -> Self {
+    pub(crate) fn of(args: &[Bytes]) -> Self {
         let upper = |at: usize| args.get(at).map(|arg| arg.to_ascii_uppercase()).unwrap_or_default();
         match (upper(0).as_slice(), upper(1).as_slice()) {
             (b"KEYS" | b"SMEMBERS", _) => Self::Sorted,
@@ -62,19 +60,16 @@ impl Rule {
                 let text = args.get(1).cloned().unwrap_or_default();
                 let unordered = [Script::Ensure, Script::Trim];
                 let is = |script: &Script| text == script.text() || text == script.sha1();
-                if unordered.iter().any(is) { Self::Unordered } else { Self::Script }
+                if unordered.iter().any(is) { Self::Unordered } else { Self::Exact }
             }
             _ => Self::Exact,
         }
     }
 
     /// Whether the two are the same by it.
-    pub fn same(&self, real: &Wire, model: &Wire, known: &mut Known) -> bool {
-        if let (Wire::Error(real), Wire::Error(model)) = (real, model) {
-            return self.same_error(real, model);
-        }
+    pub(crate) fn same(&self, real: &Wire, model: &Wire, known: &mut Known) -> bool {
         match self {
-            Self::Exact | Self::Script => known.same(real, model, false),
+            Self::Exact => known.same(real, model, false),
             Self::Times => known.same(real, model, true),
             Self::Sorted => known.same(&sorted(real, 1), &sorted(model, 1), false),
             Self::SortedPairs => known.same(&sorted(real, 2), &sorted(model, 2), false),
@@ -101,29 +96,23 @@ impl Rule {
     }
 
     /// What is compared where that is little of the whole, for people to read.
-    pub fn essence(&self, real: &Wire, model: &Wire, known: &Known) -> String {
+    pub(crate) fn essence(&self, real: &Wire, model: &Wire, known: &Known) -> String {
         match self {
-            Self::Clients => format!("\n  that is, {:?}\n  and      {:?}", clients(real, known, true), clients(model, known, false)),
+            Self::Clients => {
+                format!("\n  that is, {:?}\n  and      {:?}", clients(real, known, true), clients(model, known, false))
+            }
             _ => String::new(),
-        }
-    }
-
-    fn same_error(&self, real: &str, model: &str) -> bool {
-        let code = |text: &str| text.split(' ').next().unwrap_or_default().to_string();
-        match self {
-            Self::Script | Self::Unordered => code(real) == code(model),
-            _ => real == model,
         }
     }
 }
 
 /// What is known to stand for the same on both sides.
 #[derive(Debug, Default)]
-pub struct Known {
+pub(crate) struct Known {
     /// Numbers of connections: the server's, and the model's.
-    pub numbers: BTreeMap<i64, i64>,
+    pub(crate) numbers: BTreeMap<i64, i64>,
     /// Generated ids in the order in which they were seen: the server's and the model's.
-    pub seen: Vec<(String, String)>,
+    pub(crate) seen: Vec<(String, String)>,
     real: BTreeSet<(u64, u64)>,
     model: BTreeSet<(u64, u64)>,
     pairs: BTreeSet<((u64, u64), (u64, u64))>,
@@ -144,9 +133,7 @@ impl Known {
     fn same_items(&mut self, real: &[Wire], model: &[Wire], times: bool) -> bool {
         real.len() == model.len()
             && (0..real.len()).all(|at| {
-                times && is_time(real, at) && near(&real[at], &model[at])
-                    || times && is_masked(real, at)
-                    || self.same(&real[at], &model[at], times)
+                times && is_time(real, at) && near(&real[at], &model[at]) || self.same(&real[at], &model[at], times)
             })
     }
 
@@ -171,7 +158,7 @@ impl Known {
 }
 
 /// The time in the first id of a reply that was generated within these milliseconds.
-pub fn time_in(real: &Wire, now_ms: std::ops::RangeInclusive<u64>) -> Option<u64> {
+pub(crate) fn time_in(real: &Wire, now_ms: std::ops::RangeInclusive<u64>) -> Option<u64> {
     if let Some(items) = real.items() {
         return items.iter().find_map(|item| time_in(item, now_ms.clone()));
     }
@@ -195,12 +182,6 @@ fn is_time(items: &[Wire], at: usize) -> bool {
     }
     let numbers = items.iter().rev().take_while(|item| matches!(item, Wire::Int(_))).count();
     matches!(items.len(), 3 | 4) && numbers == 2 && at == items.len() - 2
-}
-
-/// Whether an element tells about memory only.
-fn is_masked(items: &[Wire], at: usize) -> bool {
-    let named = at.checked_sub(1).and_then(|before| items[before].bytes());
-    named.is_some_and(|name| name.starts_with(b"radix-tree-"))
 }
 
 fn near(real: &Wire, model: &Wire) -> bool {
@@ -278,7 +259,8 @@ fn clients(wire: &Wire, known: &Known, is_real: bool) -> Result<BTreeSet<BTreeSe
         if is_real { known.numbers.get(&number).copied() } else { is_known.then_some(number) }
     };
     let text = String::from_utf8_lossy(text).into_owned();
-    let id = |line: &str| line.strip_prefix("txt:").unwrap_or(line).strip_prefix("id=")?.split(' ').next().and_then(number);
+    let id =
+        |line: &str| line.strip_prefix("txt:").unwrap_or(line).strip_prefix("id=")?.split(' ').next().and_then(number);
     // Whoever looks on from outside of the sequence is not compared.
     Ok(text
         .lines()
@@ -288,7 +270,13 @@ fn clients(wire: &Wire, known: &Known, is_real: bool) -> Result<BTreeSet<BTreeSe
             let fields = fields.filter_map(|(name, value)| match name {
                 "id" | "txt:id" => Some(format!("id={:?}", number(value))),
                 // The unix socket of the real one is a flag, too.
-                "flags" => Some(format!("flags={}", match value.replace('U', "").as_str() { "" => "N", flags => flags })),
+                "flags" => Some(format!(
+                    "flags={}",
+                    match value.replace('U', "").as_str() {
+                        "" => "N",
+                        flags => flags,
+                    }
+                )),
                 // Valkey says 0 once there was a transaction, and -1 before.
                 "multi" => Some(format!("multi={}", if value == "0" { "-1" } else { value })),
                 "name" | "db" | "sub" | "psub" | "user" => Some(format!("{name}={value}")),
@@ -339,7 +327,9 @@ mod tests {
 
     #[test]
     fn idle_times_may_differ_and_counts_may_not() {
-        let entry = |idle, count| Wire::Array(vec![Wire::Array(vec![bulk("1-1"), bulk("c"), Wire::Int(idle), Wire::Int(count)])]);
+        let entry = |idle, count| {
+            Wire::Array(vec![Wire::Array(vec![bulk("1-1"), bulk("c"), Wire::Int(idle), Wire::Int(count)])])
+        };
         let same = |a: &Wire, b: &Wire| Rule::Times.same(a, b, &mut Known::default());
         assert!(same(&entry(1, 1), &entry(900, 1)));
         assert!(!same(&entry(1, 1), &entry(1, 2)));

@@ -6,7 +6,7 @@ use crate::runner::Run;
 use crate::wire::Wire;
 
 /// Reads every key on both sides, whatever its type.
-pub fn compare(run: &mut Run<'_, '_>) -> Result<(), String> {
+pub(crate) fn compare(run: &mut Run<'_, '_>) -> Result<(), String> {
     ask(run, &["DBSIZE"])?;
     let keys = ask(run, &["KEYS", "*"])?;
     for key in keys.items().unwrap_or_default() {
@@ -31,7 +31,7 @@ fn stream(run: &mut Run<'_, '_>, key: &Bytes) -> Result<Wire, String> {
     read(run, "XRANGE", key, &["-", "+"])?;
     let words = ["XINFO", "STREAM"].map(|word| Bytes::from_static(word.as_bytes()));
     let more = ["FULL", "COUNT", "0"].map(|word| Bytes::from_static(word.as_bytes()));
-    run.observe(&[&words[..], &[key.clone()], &more].concat())?;
+    run.observe(&[&words[..], std::slice::from_ref(key), &more].concat())?;
     let groups = run.observe(&[Bytes::from_static(b"XINFO"), Bytes::from_static(b"GROUPS"), key.clone()])?;
     for group in groups.items().unwrap_or_default() {
         let Some(name) = group.items().and_then(|fields| fields.get(1)).and_then(Wire::bytes) else { continue };

@@ -11,31 +11,47 @@ use bytes::Bytes;
 
 /// A sequence of commands on a few connections.
 #[derive(Clone, Debug)]
-pub struct Sequence {
+pub(crate) struct Sequence {
     /// The protocol each client speaks from the start: 2 or 3.
-    pub protocols: Vec<u8>,
+    pub(crate) protocols: Vec<u8>,
+    /// Whether the server wants a [`PASSWORD`].
+    pub(crate) password: bool,
     /// What happens, in order.
-    pub steps: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
 }
 
 /// One command of one client.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub(crate) struct Step {
     /// Who sends it; who can instead while this one is blocked is up to the runner.
-    pub client: usize,
+    pub(crate) client: usize,
     /// The command, its name first.
-    pub words: Vec<Word>,
+    pub(crate) words: Vec<Word>,
     /// The command and the options in it, as they are counted.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// It blocks for so short that one waits for the end of it.
-    pub timed: bool,
-    /// How long nothing happens before it, in milliseconds.
-    pub pause_ms: u64,
+    pub(crate) timed: bool,
+    /// What is wrong with the server from here on.
+    pub(crate) trouble: Option<Trouble>,
 }
+
+/// What may be wrong with a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Nothing.
+    None,
+    /// It uses more memory than it may.
+    MemoryFull,
+    /// It has fewer replicas than it must have to take a write.
+    NoReplicas,
+}
+
+/// What a server that wants a password wants, and what all commands that log in give.
+pub(crate) const PASSWORD: &str = "secret";
 
 /// An argument.
 #[derive(Clone, Debug)]
-pub enum Word {
+pub(crate) enum Word {
     /// As it is.
     Text(Bytes),
     /// A stream id that a server generated, each side's own: the `nth` that was seen, with something in front of it.
@@ -45,11 +61,11 @@ pub enum Word {
 }
 
 /// How many commands a sequence has at least.
-pub const STEPS_MIN: usize = 20;
+pub(crate) const STEPS_MIN: usize = 20;
 
 /// The sequence of a seed.
-pub fn sequence(seed: u64) -> Sequence {
-    let mut gen_ = Gen { rng: Rng::new(seed), theme: Theme::All };
+pub(crate) fn sequence(seed: u64) -> Sequence {
+    let mut draw = Gen { rng: Rng::new(seed), theme: Theme::All };
     let themes = [
         (34, Theme::Streams),
         (16, Theme::Lists),
@@ -59,25 +75,29 @@ pub fn sequence(seed: u64) -> Sequence {
         (12, Theme::Scripts),
         (10, Theme::All),
     ];
-    gen_.theme = gen_.rng.weighted(&themes);
-    let clients = 2 + gen_.rng.below(3);
-    let protocols = (0..clients).map(|_| if gen_.rng.chance(40) { 3 } else { 2 }).collect();
-    let length = STEPS_MIN + gen_.rng.below(12);
-    let mut steps: Vec<Step> = Vec::with_capacity(length + 8);
+    draw.theme = draw.rng.weighted(&themes);
+    let clients = 2 + draw.rng.below(3);
+    let protocols = (0..clients).map(|_| if draw.rng.chance(40) { 3 } else { 2 }).collect();
+    let mut steps: Vec<Step> = Vec::new();
+    draw.begin(clients, &mut steps);
+    let length = steps.len() + STEPS_MIN + draw.rng.below(12);
     while steps.len() < length {
-        let client = gen_.rng.below(clients);
-        if gen_.rng.chance(4) {
-            gen_.transaction(client, clients, &mut steps);
+        let client = draw.rng.below(clients);
+        if draw.rng.chance(4) {
+            draw.transaction(client, clients, &mut steps);
         } else {
-            let draft = gen_.draft(clients);
+            let draft = draw.draft(clients);
             steps.push(draft.step(client));
         }
     }
-    if let Ok(skip) = std::env::var("FLOTA_DIFF_SKIP") {
-        let text = |step: &Step| step.words.iter().filter_map(|word| match word { Word::Text(text) => Some(String::from_utf8_lossy(text).into_owned()), _ => None }).collect::<Vec<_>>().join(" ");
-        steps.retain(|step| !skip.split(',').any(|word| text(step).contains(word)));
-    } // TEMP
-    Sequence { protocols, steps }
+    let password = matches!(draw.theme, Theme::Connections | Theme::All) && draw.rng.chance(20);
+    if password {
+        draw.log_in(&mut steps);
+    }
+    if draw.rng.chance(8) {
+        draw.make_trouble(&mut steps);
+    }
+    Sequence { protocols, password, steps }
 }
 
 /// What most commands of a sequence are about.
@@ -117,6 +137,51 @@ impl Gen {
         family(self, clients)
     }
 
+    /// Groups that most of what follows can work with.
+    fn begin(&mut self, clients: usize, steps: &mut Vec<Step>) {
+        let wanted = match self.theme {
+            Theme::Streams => 85,
+            Theme::Scripts => 75,
+            _ => 20,
+        };
+        for key in ["s1", "s1", "s2", "s3"] {
+            if !self.rng.chance(wanted) {
+                continue;
+            }
+            let client = self.rng.below(clients);
+            let group = if self.rng.chance(80) { "g1" } else { "g2" };
+            let create = Draft::new("XGROUP CREATE").text(key).text(group).text("0").option("MKSTREAM");
+            steps.push(create.step(client));
+            for nth in 1..=self.rng.below(5) {
+                let id = if self.rng.chance(50) { "*".to_string() } else { format!("1-{nth}") };
+                let named = if id == "*" { "*" } else { "explicit" };
+                steps.push(Draft::new("XADD").text(key).named(named).text(&id).text("f").text("x").step(client));
+            }
+        }
+    }
+
+    /// Most clients log in sooner or later.
+    fn log_in(&mut self, steps: &mut Vec<Step>) {
+        for client in 0..4 {
+            if self.rng.chance(75) {
+                let at = self.rng.below(4);
+                steps.insert(at, Draft::new("AUTH").text(PASSWORD).step(client));
+            }
+        }
+    }
+
+    /// From some command on something is wrong with the server, and from a later one on nothing is.
+    fn make_trouble(&mut self, steps: &mut Vec<Step>) {
+        let trouble = if self.rng.chance(70) { Trouble::MemoryFull } else { Trouble::NoReplicas };
+        // The model counts data only: full memory takes data, which this would remove.
+        steps.retain(|step| step.names[0] != "FLUSHALL");
+        let from = self.rng.below(steps.len());
+        let until = from + self.rng.below(steps.len() - from);
+        steps[until].trouble = Some(Trouble::None);
+        steps[from].trouble = Some(trouble);
+        steps[from].names.push(format!("{trouble:?}"));
+    }
+
     /// `MULTI`, some commands and the end of it, sometimes after `WATCH` and with others in between.
     fn transaction(&mut self, client: usize, clients: usize, steps: &mut Vec<Step>) {
         if self.rng.chance(35) {
@@ -154,7 +219,15 @@ impl Gen {
     /// A whole number as an argument, rarely something else.
     fn number(&mut self) -> &'static str {
         if self.rng.chance(3) {
-            return self.rng.pick(&["abc", "1.5", "", "9223372036854775807", "-9223372036854775808", "9223372036854775808", " 1"]);
+            return self.rng.pick(&[
+                "abc",
+                "1.5",
+                "",
+                "9223372036854775807",
+                "-9223372036854775808",
+                "9223372036854775808",
+                " 1",
+            ]);
         }
         self.rng.pick(&["0", "1", "2", "3", "4", "5", "10", "-1", "-2", "-3", "-100"])
     }
@@ -166,7 +239,11 @@ impl Gen {
 
     /// A time to live that cannot end while a sequence runs, or that has.
     fn ttl(&mut self, unit: &[&'static str]) -> &'static str {
-        if self.rng.chance(8) { self.rng.pick(&["0", "-1", "-100", "abc", "9223372036854775807", "1.5"]) } else { self.rng.pick(unit) }
+        if self.rng.chance(8) {
+            self.rng.pick(&["0", "-1", "-100", "abc", "9223372036854775807", "1.5"])
+        } else {
+            self.rng.pick(unit)
+        }
     }
 }
 
@@ -189,25 +266,19 @@ struct Draft {
     words: Vec<Word>,
     names: Vec<String>,
     timed: bool,
-    pause_ms: u64,
 }
 
 impl Draft {
     /// A command by its name; of one with subcommands, both words.
     fn new(name: &str) -> Self {
         let words = name.split(' ').map(|word| Word::Text(Bytes::copy_from_slice(word.as_bytes()))).collect();
-        Self { words, names: vec![name.to_string()], timed: false, pause_ms: 0 }
+        Self { words, names: vec![name.to_string()], timed: false }
     }
 
     /// An argument.
     fn text(mut self, text: impl AsRef<[u8]>) -> Self {
         self.words.push(Word::Text(Bytes::copy_from_slice(text.as_ref())));
         self
-    }
-
-    /// Several.
-    fn texts<T: AsRef<[u8]>>(self, texts: impl IntoIterator<Item = T>) -> Self {
-        texts.into_iter().fold(self, Self::text)
     }
 
     /// An argument that may be an id.
@@ -227,8 +298,15 @@ impl Draft {
         self
     }
 
+    /// It waits for a moment only.
+    fn ends_soon(mut self) -> Self {
+        self.names.push("timeout".into());
+        self.timed = true;
+        self
+    }
+
     fn step(self, client: usize) -> Step {
-        Step { client, words: self.words, names: self.names, timed: self.timed, pause_ms: self.pause_ms }
+        Step { client, words: self.words, names: self.names, timed: self.timed, trouble: None }
     }
 }
 

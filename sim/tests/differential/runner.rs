@@ -7,36 +7,38 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 
 use crate::compare::{Known, Rule, time_in};
-use crate::generator::{Sequence, Step, Word};
+use crate::generator::{PASSWORD, Sequence, Step, Trouble, Word};
 use crate::server::{Connection, NoReply, Server};
 use crate::subject::{Sent, Subject, now_us};
 use crate::wire::{Wire, readable};
 
 /// The connection that looks on, watches nothing and never blocks.
-pub const OBSERVER: usize = 0;
+pub(crate) const OBSERVER: usize = 0;
 
 /// What was run.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// How often each command and option was run.
-    pub names: BTreeMap<String, u64>,
+    pub(crate) names: BTreeMap<String, u64>,
+    /// How often each was answered with an error.
+    pub(crate) refused: BTreeMap<String, u64>,
     /// Sequences.
-    pub sequences: u64,
+    pub(crate) sequences: u64,
     /// Sequences in which some client was blocked.
-    pub with_blocked: u64,
+    pub(crate) with_blocked: u64,
     /// Commands.
-    pub commands: u64,
+    pub(crate) commands: u64,
 }
 
 /// The first difference in a sequence.
 #[derive(Debug, Clone)]
-pub struct Difference {
+pub(crate) struct Difference {
     /// The step at which it was seen; after the last one, the length.
-    pub step: usize,
+    pub(crate) step: usize,
     /// What differs.
-    pub what: String,
+    pub(crate) what: String,
     /// What happened so far, a line each.
-    pub history: Vec<String>,
+    pub(crate) history: Vec<String>,
 }
 
 impl fmt::Display for Difference {
@@ -50,21 +52,37 @@ impl fmt::Display for Difference {
 }
 
 /// A real server and a subject beside it.
-pub struct Bench<'a> {
+pub(crate) struct Bench<'a> {
     server: &'a Server,
     subject: &'a mut dyn Subject,
     observer: Connection,
     /// Takes no part: it only shows when the server has nothing more to do.
     sentinel: Connection,
+    /// What the server is like now.
+    trouble: Trouble,
+    password: bool,
 }
 
 impl<'a> Bench<'a> {
-    pub fn new(server: &'a Server, subject: &'a mut dyn Subject) -> Self {
-        Self { server, subject, observer: server.connect(), sentinel: server.connect() }
+    pub(crate) fn new(server: &'a Server, subject: &'a mut dyn Subject) -> Self {
+        let (observer, sentinel) = (server.connect(), server.connect());
+        Self { server, subject, observer, sentinel, trouble: Trouble::None, password: false }
+    }
+
+    /// Something is wrong with both from now on.
+    fn set_trouble(&mut self, trouble: Trouble) {
+        if trouble != self.trouble {
+            let memory = if trouble == Trouble::MemoryFull { "1" } else { "0" };
+            self.sentinel.ask(&["CONFIG", "SET", "maxmemory", memory]);
+            let replicas = if trouble == Trouble::NoReplicas { "1" } else { "0" };
+            self.sentinel.ask(&["CONFIG", "SET", "min-replicas-to-write", replicas]);
+            self.trouble = trouble;
+        }
+        self.subject.set_trouble(trouble);
     }
 
     /// Runs a sequence on fresh connections and empty data. A panic of the subject is a difference, too.
-    pub fn run(&mut self, sequence: &Sequence, tally: &mut Tally) -> Result<(), Difference> {
+    pub(crate) fn run(&mut self, sequence: &Sequence, tally: &mut Tally) -> Result<(), Difference> {
         let mut history = Vec::new();
         let result = catch_unwind(AssertUnwindSafe(|| self.run_inner(sequence, tally, &mut history)));
         result.unwrap_or_else(|panic| {
@@ -75,11 +93,22 @@ impl<'a> Bench<'a> {
         })
     }
 
-    fn run_inner(&mut self, sequence: &Sequence, tally: &mut Tally, history: &mut Vec<String>) -> Result<(), Difference> {
+    fn run_inner(
+        &mut self,
+        sequence: &Sequence,
+        tally: &mut Tally,
+        history: &mut Vec<String>,
+    ) -> Result<(), Difference> {
+        self.set_trouble(Trouble::None);
         for command in [&["FLUSHALL"][..], &["SCRIPT", "FLUSH"]] {
-            self.observer.ask(command);
+            let reply = self.observer.ask(command);
+            assert_eq!(reply.bytes().map(Bytes::as_ref), Some(&b"OK"[..]), "{command:?} was answered with {reply:?}");
         }
-        self.subject.reset();
+        if self.password != sequence.password {
+            self.password = sequence.password;
+            self.sentinel.ask(&["CONFIG", "SET", "requirepass", if self.password { PASSWORD } else { "" }]);
+        }
+        self.subject.reset(sequence.password);
         let mut run = Run::new(self, sequence, history);
         let mut result = Ok(());
         let mut at = 0;
@@ -89,6 +118,9 @@ impl<'a> Bench<'a> {
         }
         let result = result.and_then(|()| run.end());
         tally.sequences += 1;
+        if sequence.password {
+            *tally.names.entry("password".into()).or_default() += 1;
+        }
         tally.with_blocked += u64::from(run.some_blocked);
         let result = result.map_err(|what| Difference { step: at, what, history: run.history.clone() });
         drop(run);
@@ -99,7 +131,7 @@ impl<'a> Bench<'a> {
 }
 
 /// One sequence at work. Connection 0 is the observer.
-pub struct Run<'b, 'a> {
+pub(crate) struct Run<'b, 'a> {
     bench: &'b mut Bench<'a>,
     clients: Vec<Client>,
     known: Known,
@@ -132,8 +164,6 @@ impl Client {
     }
 }
 
-type Step1 = Result<(), String>;
-
 impl<'b, 'a> Run<'b, 'a> {
     fn new(bench: &'b mut Bench<'a>, sequence: &Sequence, history: &'b mut Vec<String>) -> Self {
         let mut run = Self { bench, clients: Vec::new(), known: Known::default(), history, some_blocked: false };
@@ -152,7 +182,15 @@ impl<'b, 'a> Run<'b, 'a> {
 
     fn connect(&mut self, at: usize) {
         let mut connection = (at != OBSERVER).then(|| self.bench.server.connect());
-        let asked = connection.as_mut().unwrap_or(&mut self.bench.observer).ask(&["CLIENT", "ID"]);
+        let asks = connection.as_mut().unwrap_or(&mut self.bench.observer);
+        if self.bench.password && at != OBSERVER {
+            asks.ask(&["AUTH", PASSWORD]);
+        }
+        let asked = asks.ask(&["CLIENT", "ID"]);
+        if self.bench.password && at != OBSERVER {
+            // It has to log in like everybody.
+            asks.ask(&["RESET"]);
+        }
         let Wire::Int(real) = asked else { panic!("CLIENT ID was answered with {asked:?}") };
         let model = self.bench.subject.connect(at);
         self.known.numbers.insert(real, model);
@@ -168,7 +206,7 @@ impl<'b, 'a> Run<'b, 'a> {
         self.clients[at].connection.as_mut().unwrap_or(&mut self.bench.observer)
     }
 
-    fn step(&mut self, step: &Step, tally: &mut Tally) -> Step1 {
+    fn step(&mut self, step: &Step, tally: &mut Tally) -> Result<(), String> {
         let client = self.somebody_free(step.client)?;
         let Client { multi, subscribed, .. } = self.clients[client];
         if multi && is_one_of(&step.words, &["SUBSCRIBE", "UNSUBSCRIBE", "HELLO"])
@@ -176,7 +214,14 @@ impl<'b, 'a> Run<'b, 'a> {
         {
             return Ok(());
         }
+        if self.bench.password && step.words.len() > 10 {
+            // Longer commands of who has not logged in are refused before they are commands.
+            return Ok(());
+        }
         self.clients[client].subscribed |= is_one_of(&step.words, &["SUBSCRIBE"]);
+        if let Some(trouble) = step.trouble {
+            self.begin_trouble(trouble)?;
+        }
         for name in &step.names {
             *tally.names.entry(name.clone()).or_default() += 1;
         }
@@ -184,6 +229,13 @@ impl<'b, 'a> Run<'b, 'a> {
         let real = self.words(&step.words, |(real, _)| real, |(real, _)| real);
         let model = self.words(&step.words, |(_, model)| model, |(_, model)| model);
         self.command(client, &real, &model)?;
+        let is_error =
+            |line: &String| line.split_once("< -").is_some_and(|(_, text)| text.starts_with(char::is_uppercase));
+        if self.history.last().is_some_and(is_error) {
+            for name in &step.names {
+                *tally.refused.entry(name.clone()).or_default() += 1;
+            }
+        }
         if self.bench.subject.is_blocked(client) {
             self.some_blocked = true;
             if step.timed {
@@ -194,6 +246,17 @@ impl<'b, 'a> Run<'b, 'a> {
             }
         }
         self.let_expire(client, step)
+    }
+
+    fn begin_trouble(&mut self, trouble: Trouble) -> Result<(), String> {
+        if trouble == Trouble::MemoryFull {
+            // The model counts data only, so there has to be some.
+            let args = ["SET", "ballast", "x"].map(|word| Bytes::from_static(word.as_bytes()));
+            self.command(OBSERVER, &args, &args)?;
+        }
+        self.history.push(format!("trouble from here on: {trouble:?}"));
+        self.bench.set_trouble(trouble);
+        Ok(())
     }
 
     /// The client that a step is for, or the next one that is not blocked. When all are, the first is released.
@@ -209,19 +272,14 @@ impl<'b, 'a> Run<'b, 'a> {
         Ok(client)
     }
 
-    fn unblock(&mut self, client: usize) -> Step1 {
+    fn unblock(&mut self, client: usize) -> Result<(), String> {
         let (real, model) = self.clients[client].numbers;
         let args = |number: i64| ["CLIENT", "UNBLOCK", &number.to_string()].map(|word| Bytes::from(word.to_string()));
         self.command(OBSERVER, &args(real), &args(model))
     }
 
     /// One side's words of a command.
-    fn words(
-        &self,
-        words: &[Word],
-        id: fn(&(String, String)) -> &String,
-        number: fn((i64, i64)) -> i64,
-    ) -> Vec<Bytes> {
+    fn words(&self, words: &[Word], id: fn(&(String, String)) -> &String, number: fn((i64, i64)) -> i64) -> Vec<Bytes> {
         let words = words.iter().map(|word| match word {
             Word::Text(text) => text.clone(),
             Word::Id { nth, before, otherwise } => {
@@ -238,7 +296,7 @@ impl<'b, 'a> Run<'b, 'a> {
     }
 
     /// One command on both sides, and all that it leads to.
-    pub fn command(&mut self, client: usize, real: &[Bytes], model: &[Bytes]) -> Step1 {
+    pub(crate) fn command(&mut self, client: usize, real: &[Bytes], model: &[Bytes]) -> Result<(), String> {
         let words: Vec<_> = real.iter().map(|word| readable(&shortened(word))).collect();
         self.history.push(format!("{client}> {}", words.join(" ")));
         let rule = Rule::of(real);
@@ -246,7 +304,7 @@ impl<'b, 'a> Run<'b, 'a> {
         self.connection(client).send(real);
         if takes_time_into_data(real) {
             // The server goes first, so that the subject can be told what its clock said.
-            let reply = self.read(client, true)?;
+            let reply = self.read(client)?;
             if let Some(ms) = time_in(&reply, at_us / 1000..=now_us() / 1000) {
                 at_us = at_us.max(ms * 1000).min(ms * 1000 + 999);
             }
@@ -260,11 +318,11 @@ impl<'b, 'a> Run<'b, 'a> {
     }
 
     /// Compares what the subject sent with what the server does.
-    fn settle(&mut self, asked: usize, rule: Rule, sent: Vec<Sent>) -> Step1 {
+    fn settle(&mut self, asked: usize, rule: Rule, sent: Vec<Sent>) -> Result<(), String> {
         for sent in sent {
             match sent {
                 Sent::Close(at) => {
-                    match self.read(at, false) {
+                    match self.read(at) {
                         Err(NoReply::Closed) => self.connect(at),
                         other => return Err(format!("connection {at}: server: {other:?}\n  model: closed")),
                     }
@@ -273,9 +331,11 @@ impl<'b, 'a> Run<'b, 'a> {
                 Sent::Reply(at, model) => {
                     let real = match self.clients[at].early.pop_front() {
                         Some(early) => early,
-                        None => match self.read_reply(at) {
+                        None => match self.read(at) {
                             Ok(real) => real,
-                            Err(error) => return Err(format!("connection {at}: server: {error:?}\n  model: {model:?}")),
+                            Err(error) => {
+                                return Err(format!("connection {at}: server: {error:?}\n  model: {model:?}"));
+                            }
                         },
                     };
                     let rule = match &model {
@@ -326,13 +386,8 @@ impl<'b, 'a> Run<'b, 'a> {
         command.is_some_and(|(_, words)| names.contains(&words))
     }
 
-    fn read(&mut self, at: usize, must: bool) -> Result<Wire, NoReply> {
-        let _ = must;
-        self.read_reply(at)
-    }
-
     /// The next reply of the server. Silence is certain: the server has had nothing more to do.
-    fn read_reply(&mut self, at: usize) -> Result<Wire, NoReply> {
+    fn read(&mut self, at: usize) -> Result<Wire, NoReply> {
         match self.connection(at).read_soon() {
             Err(NoReply::Silent) if at != OBSERVER => {
                 self.bench.sentinel.settle();
@@ -342,7 +397,7 @@ impl<'b, 'a> Run<'b, 'a> {
         }
     }
 
-    fn expect_silence(&mut self, at: usize) -> Step1 {
+    fn expect_silence(&mut self, at: usize) -> Result<(), String> {
         self.bench.sentinel.settle();
         match self.connection(at).read_now() {
             Err(NoReply::Silent) => Ok(()),
@@ -351,7 +406,7 @@ impl<'b, 'a> Run<'b, 'a> {
     }
 
     /// After a key got a time to live of a millisecond, it expires on both sides before anything else happens.
-    fn let_expire(&mut self, client: usize, step: &Step) -> Step1 {
+    fn let_expire(&mut self, client: usize, step: &Step) -> Result<(), String> {
         if step.names.iter().any(|name| name.ends_with("PX 1") || name.ends_with("PEXPIRE 1")) {
             let key = self.words(&step.words[1..2], |(real, _)| real, |(real, _)| real).remove(0);
             self.clients[client].short_lived.push(key);
@@ -371,7 +426,8 @@ impl<'b, 'a> Run<'b, 'a> {
     }
 
     /// Releases who is blocked and compares all data.
-    fn end(&mut self) -> Step1 {
+    fn end(&mut self) -> Result<(), String> {
+        self.bench.set_trouble(Trouble::None);
         for client in 1..self.clients.len() {
             if self.bench.subject.is_blocked(client) {
                 self.unblock(client)?;
@@ -389,7 +445,7 @@ impl<'b, 'a> Run<'b, 'a> {
     }
 
     /// One command of the observer on both sides. Returns what the server said.
-    pub fn observe(&mut self, args: &[Bytes]) -> Result<Wire, String> {
+    pub(crate) fn observe(&mut self, args: &[Bytes]) -> Result<Wire, String> {
         let rule = Rule::of(args);
         self.bench.observer.send(args);
         let real = self.bench.observer.read().map_err(|error| format!("the observer's connection: {error:?}"))?;
@@ -400,7 +456,10 @@ impl<'b, 'a> Run<'b, 'a> {
         if rule.same(&real, model, &mut self.known) {
             return Ok(real);
         }
-        Err(format!("afterwards, {args:?}\n  server: {real:?}\n  model:  {model:?}{}", rule.essence(&real, model, &self.known)))
+        Err(format!(
+            "afterwards, {args:?}\n  server: {real:?}\n  model:  {model:?}{}",
+            rule.essence(&real, model, &self.known)
+        ))
     }
 }
 

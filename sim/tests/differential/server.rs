@@ -19,17 +19,17 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 /// A kind of server that the model has a profile for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Redis62,
     Redis70,
     Valkey81,
 }
 
 impl Kind {
-    pub const ALL: [Self; 3] = [Self::Redis62, Self::Redis70, Self::Valkey81];
+    pub(crate) const ALL: [Self; 3] = [Self::Redis62, Self::Redis70, Self::Valkey81];
 
     /// As people call it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Redis62 => "Redis 6.2",
             Self::Redis70 => "Redis 7.0",
@@ -47,7 +47,7 @@ impl Kind {
     }
 
     /// The executable: the first in `FLOTA_SERVERS`, one folder per server, or on the path that is of this version.
-    pub fn find(self) -> Option<PathBuf> {
+    pub(crate) fn find(self) -> Option<PathBuf> {
         let names = ["redis-server", "valkey-server"];
         let folders = env::var_os("FLOTA_SERVERS").and_then(|root| fs::read_dir(root).ok()).into_iter().flatten();
         let mut folders: Vec<PathBuf> = folders.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -65,14 +65,14 @@ fn version_of(file: &Path) -> Option<String> {
 
 /// A server that runs until this is dropped. It listens on a socket in a folder of its own and keeps nothing on disk.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     folder: PathBuf,
 }
 
 impl Server {
     /// Starts one and waits until it says that it accepts connections.
-    pub fn start(executable: &Path, label: &str) -> Self {
+    pub(crate) fn start(executable: &Path, label: &str) -> Self {
         let folder = env::temp_dir().join(format!("flota-diff-{}-{label}", std::process::id()));
         fs::create_dir_all(&folder).unwrap_or_else(|error| panic!("creating {}: {error}", folder.display()));
         let mut child = Command::new(executable)
@@ -88,7 +88,8 @@ impl Server {
             .unwrap_or_else(|error| panic!("starting {}: {error}", executable.display()));
         let output = BufReader::new(child.stdout.take().expect("a pipe was asked for"));
         let mut lines = output.lines();
-        let ready = lines.any(|line| line.is_ok_and(|line| line.to_lowercase().contains("ready to accept connections")));
+        let ready =
+            lines.any(|line| line.is_ok_and(|line| line.to_lowercase().contains("ready to accept connections")));
         assert!(ready, "{} ended before it was ready", executable.display());
         let server = Self { child, folder };
         // Nobody reads its output from here on.
@@ -97,7 +98,7 @@ impl Server {
     }
 
     /// A new connection.
-    pub fn connect(&self) -> Connection {
+    pub(crate) fn connect(&self) -> Connection {
         let socket = self.folder.join("socket");
         let stream = UnixStream::connect(&socket).unwrap_or_else(|error| panic!("connecting to {socket:?}: {error}"));
         stream.set_read_timeout(Some(GLANCE)).expect("a timeout above zero");
@@ -115,7 +116,7 @@ impl Drop for Server {
 
 /// Why no reply came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NoReply {
+pub(crate) enum NoReply {
     /// The server closed the connection.
     Closed,
     /// It said nothing.
@@ -124,7 +125,7 @@ pub enum NoReply {
 
 /// A connection to a server.
 #[derive(Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     stream: UnixStream,
     buffer: Vec<u8>,
     asynchronous: bool,
@@ -132,32 +133,32 @@ pub struct Connection {
 
 impl Connection {
     /// Sends a command. A connection that the server has closed says so at the next read.
-    pub fn send(&mut self, args: &[Bytes]) {
+    pub(crate) fn send(&mut self, args: &[Bytes]) {
         self.set_asynchronous(false);
         let _ = self.stream.write_all(&wire::command(args));
     }
 
     /// The next reply; waits for a moment.
-    pub fn read_soon(&mut self) -> Result<Wire, NoReply> {
+    pub(crate) fn read_soon(&mut self) -> Result<Wire, NoReply> {
         self.set_asynchronous(false);
         self.next()
     }
 
     /// The next reply; waits for it.
-    pub fn read(&mut self) -> Result<Wire, NoReply> {
+    pub(crate) fn read(&mut self) -> Result<Wire, NoReply> {
         let attempts = PATIENCE.as_millis() / GLANCE.as_millis();
         let replies = (0..attempts).map(|_| self.read_soon());
         replies.into_iter().find(|reply| *reply != Err(NoReply::Silent)).unwrap_or(Err(NoReply::Silent))
     }
 
     /// The next reply that is already here.
-    pub fn read_now(&mut self) -> Result<Wire, NoReply> {
+    pub(crate) fn read_now(&mut self) -> Result<Wire, NoReply> {
         self.set_asynchronous(true);
         self.next()
     }
 
     /// Sends a command and waits for the reply.
-    pub fn ask(&mut self, args: &[&str]) -> Wire {
+    pub(crate) fn ask(&mut self, args: &[&str]) -> Wire {
         let args: Vec<Bytes> = args.iter().map(|arg| Bytes::copy_from_slice(arg.as_bytes())).collect();
         self.send(&args);
         self.read().unwrap_or_else(|error| panic!("{args:?} was answered with: {error:?}"))
@@ -165,7 +166,7 @@ impl Connection {
 
     /// Returns when the server has done all it had to do: what another connection sent before has been read, executed
     /// and answered. The server may write replies of one round in any order, so it takes two rounds.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for _ in 0..2 {
             self.ask(&["PING"]);
         }

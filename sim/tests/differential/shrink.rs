@@ -5,7 +5,7 @@ use crate::runner::{Bench, Difference, Tally};
 
 /// Leaves out what the difference does not need. Returns what is left and the difference in it; none when the sequence
 /// does not differ when it is run again.
-pub fn shrink(bench: &mut Bench<'_>, sequence: &Sequence, found: &Difference) -> Option<(Sequence, Difference)> {
+pub(crate) fn shrink(bench: &mut Bench<'_>, sequence: &Sequence, found: &Difference) -> Option<(Sequence, Difference)> {
     let mut short = sequence.clone();
     short.steps.truncate(found.step + 1);
     let mut differs = |sequence: &Sequence| bench.run(sequence, &mut Tally::default()).err();

@@ -1,25 +1,29 @@
-//! What is compared with a real server: the model, or a second server to try the comparison itself.
+//! What is compared with a real server: the model.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use flota_sim::broker::{Broker, ClientId, Out, Profile, ServerTime, Value};
+use flota_sim::broker::{Broker, ClientId, Condition, Out, Profile, ServerTime, Value};
 use flota_sim::wire::encode;
 
-use crate::server::{Connection, Kind, NoReply, Server};
+use crate::generator::{PASSWORD, Trouble};
+use crate::runner::OBSERVER;
+use crate::server::Kind;
 use crate::wire::{self, Wire};
 
 /// What a subject does for a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub(crate) enum Sent {
     Reply(usize, Wire),
     Close(usize),
 }
 
 /// Something that takes commands. Connections are numbered by the caller; a number is used again after a close.
-pub trait Subject {
+pub(crate) trait Subject {
     /// Begins anew, without data and connections.
-    fn reset(&mut self);
+    fn reset(&mut self, password: bool);
+    /// From now on this is wrong with it.
+    fn set_trouble(&mut self, trouble: Trouble);
     /// Opens a connection. Returns its number as `CLIENT ID` tells it.
     fn connect(&mut self, connection: usize) -> i64;
     /// Executes a command. Time is given in microseconds and used by what has no clock.
@@ -34,13 +38,13 @@ pub trait Subject {
 
 /// The wall clock, in microseconds since 1970.
 #[allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "real servers have real clocks")]
-pub fn now_us() -> u64 {
+pub(crate) fn now_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
     u64::try_from(since.as_micros()).expect("a clock before the year 500,000")
 }
 
 /// The model.
-pub struct Model {
+pub(crate) struct Model {
     profile: Profile,
     broker: Broker,
     clients: Vec<ClientId>,
@@ -48,7 +52,7 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: Kind) -> Self {
         let profile = match kind {
             Kind::Redis62 => Profile::redis_6_2(),
             Kind::Redis70 => Profile::redis_7_0(),
@@ -70,9 +74,16 @@ impl Model {
 }
 
 impl Subject for Model {
-    fn reset(&mut self) {
-        self.broker = Broker::new(self.profile.clone(), &"0".repeat(40));
+    fn reset(&mut self, password: bool) {
+        let password = password.then(|| PASSWORD.to_string());
+        self.broker = Broker::new(Profile { password, ..self.profile.clone() }, &"0".repeat(40));
         self.clients.clear();
+    }
+
+    fn set_trouble(&mut self, trouble: Trouble) {
+        self.broker.set_memory_max(u64::from(trouble == Trouble::MemoryFull));
+        let no_replicas = trouble == Trouble::NoReplicas;
+        self.broker.set_condition(Condition { no_replicas, ..Condition::default() });
     }
 
     fn connect(&mut self, connection: usize) -> i64 {
@@ -81,7 +92,18 @@ impl Subject for Model {
         self.clients.resize(self.clients.len().max(connection + 1), ClientId(0));
         self.clients[connection] = client;
         self.broker.connect(ServerTime(now_us()), client, "/socket:0");
-        let reply = self.execute(now_us(), connection, &[Bytes::from("CLIENT"), Bytes::from("ID")]);
+        let password = self.broker.profile().password.is_some();
+        let mut ask = |command: &[&'static str]| {
+            let args: Vec<_> = command.iter().map(|word| Bytes::from_static(word.as_bytes())).collect();
+            self.execute(now_us(), connection, &args)
+        };
+        if password {
+            ask(&["AUTH", PASSWORD]);
+        }
+        let reply = ask(&["CLIENT", "ID"]);
+        if password && connection != OBSERVER {
+            ask(&["RESET"]);
+        }
         match reply.as_slice() {
             [Sent::Reply(_, Wire::Int(number))] => *number,
             _ => panic!("CLIENT ID was answered with {reply:?}"),
@@ -106,88 +128,6 @@ impl Subject for Model {
 
     fn gaps(&self) -> Vec<String> {
         self.broker.gaps().to_vec()
-    }
-}
-
-/// A second server.
-pub struct Twin {
-    server: Server,
-    connections: Vec<Connection>,
-    observer: Connection,
-    blocked: Vec<bool>,
-}
-
-impl Twin {
-    pub fn new(server: Server) -> Self {
-        let observer = server.connect();
-        Self { server, connections: Vec::new(), observer, blocked: Vec::new() }
-    }
-
-    fn collect(&mut self, asked: usize) -> Vec<Sent> {
-        self.observer.settle();
-        let mut sent = Vec::new();
-        for (at, connection) in self.connections.iter_mut().enumerate() {
-            let before = sent.len();
-            loop {
-                match connection.read_now() {
-                    Ok(wire) => sent.push(Sent::Reply(at, wire)),
-                    Err(NoReply::Silent) => break,
-                    Err(NoReply::Closed) => {
-                        sent.push(Sent::Close(at));
-                        break;
-                    }
-                }
-            }
-            if at == asked {
-                self.blocked[at] = sent.len() == before;
-            } else if sent.len() > before {
-                self.blocked[at] = false;
-            }
-        }
-        sent
-    }
-}
-
-impl Subject for Twin {
-    fn reset(&mut self) {
-        self.connections.clear();
-        self.blocked.clear();
-        self.observer.settle();
-        for command in [&["FLUSHALL"][..], &["SCRIPT", "FLUSH"]] {
-            self.observer.ask(command);
-        }
-    }
-
-    fn connect(&mut self, connection: usize) -> i64 {
-        let mut fresh = self.server.connect();
-        let Wire::Int(number) = fresh.ask(&["CLIENT", "ID"]) else { panic!("CLIENT ID is a number") };
-        if connection < self.connections.len() {
-            self.connections[connection] = fresh;
-            self.blocked[connection] = false;
-        } else {
-            self.connections.push(fresh);
-            self.blocked.push(false);
-        }
-        number
-    }
-
-    fn execute(&mut self, _: u64, connection: usize, args: &[Bytes]) -> Vec<Sent> {
-        self.connections[connection].send(args);
-        self.collect(connection)
-    }
-
-    fn wait(&mut self, _: u64, connection: usize) -> Vec<Sent> {
-        let reply = self.connections[connection].read();
-        self.blocked[connection] = false;
-        reply.map(|wire| Sent::Reply(connection, wire)).into_iter().collect()
-    }
-
-    fn is_blocked(&self, connection: usize) -> bool {
-        self.blocked[connection]
-    }
-
-    fn gaps(&self) -> Vec<String> {
-        Vec::new()
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// A reply, or a part of one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wire {
+pub(crate) enum Wire {
     /// `$-1`, `*-1` or `_`, by its first byte.
     Nil(char),
     Int(i64),
@@ -26,10 +26,10 @@ pub enum Wire {
 
 /// What is wrong with bytes that are no reply.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Malformed(pub String);
+pub(crate) struct Malformed(pub String);
 
 /// Takes the first reply off `bytes`: the reply and its length; none if it is not all there.
-pub fn parse(bytes: &[u8]) -> Result<Option<(Wire, usize)>, Malformed> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Option<(Wire, usize)>, Malformed> {
     let mut at = 0;
     Ok(value(bytes, &mut at)?.map(|wire| (wire, at)))
 }
@@ -82,7 +82,7 @@ fn line<'a>(bytes: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
 }
 
 /// A command as clients send it.
-pub fn command(args: &[Bytes]) -> Vec<u8> {
+pub(crate) fn command(args: &[Bytes]) -> Vec<u8> {
     let mut out = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {
         out.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
@@ -93,13 +93,13 @@ pub fn command(args: &[Bytes]) -> Vec<u8> {
 }
 
 /// Bytes as a person reads them.
-pub fn readable(bytes: &[u8]) -> String {
+pub(crate) fn readable(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
 impl Wire {
     /// What an array or a like reply holds.
-    pub fn items(&self) -> Option<&[Self]> {
+    pub(crate) fn items(&self) -> Option<&[Self]> {
         match self {
             Self::Array(items) | Self::Map(items) | Self::Set(items) | Self::Push(items) => Some(items),
             _ => None,
@@ -107,7 +107,7 @@ impl Wire {
     }
 
     /// Bytes, whether they came as a status or in bulk.
-    pub fn bytes(&self) -> Option<&Bytes> {
+    pub(crate) fn bytes(&self) -> Option<&Bytes> {
         match self {
             Self::Status(bytes) | Self::Bulk(bytes) | Self::Verbatim(bytes) => Some(bytes),
             _ => None,

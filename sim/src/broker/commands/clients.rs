@@ -135,6 +135,8 @@ fn kill(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
             broker.closing.push(*client);
         } else {
             broker.disconnect(ask.at, *client);
+            // What it was going to be sent has not left yet.
+            broker.pending.retain(|out| !matches!(out, Out::Reply(to, _) if to == client));
             broker.pending.push(Out::Close(*client));
         }
     }

@@ -58,17 +58,24 @@ fn hello(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
         Some(Some(_)) => return Err("NOPROTO unsupported protocol version".into()),
     };
     let (mut credentials, mut name) = (None, None);
+    // Before 7.2 each option took effect before the next was looked at.
+    let at_once = !broker.profile.at_least(7, 2);
     let mut place = 2;
     while let Some(option) = args.get(place) {
         match (args.get(place + 1), args.get(place + 2)) {
             (Some(user), Some(password)) if is(option, "AUTH") => {
+                if at_once {
+                    authenticate(broker, ask, user, password)?;
+                }
                 credentials = Some((user, password));
                 place += 3;
             }
             (Some(wanted), _) if is(option, "SETNAME") => {
-                // Older servers look at the name only after they know whose connection it is.
-                if !is_name(wanted) && broker.profile.at_least(7, 2) {
+                if !is_name(wanted) {
                     return Err(NAME_REFUSED.into());
+                }
+                if at_once && let Some(client) = broker.clients.get_mut(&ask.client) {
+                    client.name = wanted.clone();
                 }
                 name = Some(wanted.clone());
                 place += 2;
@@ -76,20 +83,19 @@ fn hello(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
             _ => return Err(format!("ERR Syntax error in HELLO option '{}'", super::text(option, 128)).into()),
         }
     }
-    if let Some((user, password)) = credentials {
+    if let Some((user, password)) = credentials.filter(|_| !at_once) {
         authenticate(broker, ask, user, password)?;
     }
     let Some(client) = broker.clients.get_mut(&ask.client) else { return Ok(Value::Nil) };
     if !client.authenticated {
-        return Err("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
-                    AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
-                    version at the same time"
-            .into());
+        let form = if at_once { "HELLO AUTH" } else { "HELLO <proto> AUTH" };
+        return Err(format!(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the {form} <user> <pass> \
+             option can be used to authenticate the client and select the RESP protocol version at the same time"
+        )
+        .into());
     }
     if let Some(name) = name {
-        if !is_name(&name) {
-            return Err(NAME_REFUSED.into());
-        }
         client.name = name;
     }
     if let Some(version) = version {

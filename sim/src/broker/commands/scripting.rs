@@ -28,7 +28,8 @@ fn evalsha(broker: &mut Broker, ask: &Ask<'_>) -> Reaction {
     let keys = key_count(ask)?;
     let digest = ask.args.get(1).ok_or(SYNTAX)?.to_ascii_lowercase();
     let body = std::str::from_utf8(&digest).ok().and_then(|digest| broker.scripts.get(digest)).cloned();
-    let body = body.ok_or("NOSCRIPT No matching script. Please use EVAL.")?;
+    let advice = if broker.profile.valkey { "" } else { " Please use EVAL." };
+    let body = body.ok_or_else(|| format!("NOSCRIPT No matching script.{advice}"))?;
     run(broker, ask, &body, keys)
 }
 

@@ -239,13 +239,10 @@ fn range(call: &mut Call<'_>, form: Form) -> Reaction {
     let double = |n| Value::Double(score_text(n, call.profile));
     Ok(Value::Array(match (form.with_scores, call.resp) {
         (false, _) => found.into_iter().map(|(member, _)| Value::Bulk(member)).collect(),
-        (true, 3) => found
-            .into_iter()
-            .map(|(member, score)| Value::Array(vec![Value::Bulk(member), double(score)]))
-            .collect(),
-        (true, _) => {
-            found.into_iter().flat_map(|(member, score)| [Value::Bulk(member), double(score)]).collect()
+        (true, 3) => {
+            found.into_iter().map(|(member, score)| Value::Array(vec![Value::Bulk(member), double(score)])).collect()
         }
+        (true, _) => found.into_iter().flat_map(|(member, score)| [Value::Bulk(member), double(score)]).collect(),
     }))
 }
 

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value as Lv, Variadic, VmState};
 use sha1::{Digest, Sha1};
 
-use super::values::{from_lua, one_line, to_lua, words};
+use super::values::{from_lua, one_line, to_lua, up_to_zero, words};
 use super::{Era, Host, Value};
 
 /// Instructions after which a script is taken for an endless loop.
@@ -132,8 +132,8 @@ impl Machine {
     fn failure(&self, sha1: &str, shown: &str) -> Value {
         let shown = one_line(shown);
         Value::Error(match (self.era, shown.rsplit_once('\u{1}')) {
-            (Era::Old, _) => format!("ERR Error running script (call to f_{sha1}): {shown}"),
-            (_, Some((text, place))) => format!("{text} script: {sha1}, on {place}."),
+            (Era::Old, _) => format!("ERR Error running script (call to f_{sha1}): {}", up_to_zero(&shown)),
+            (_, Some((text, place))) => format!("{} script: {sha1}, on {place}.", up_to_zero(text)),
             (_, None) => format!("ERR {} script: {sha1}", shown.trim_start_matches("ERR ")),
         })
     }
@@ -193,7 +193,7 @@ fn perform(lua: &Lua, era: Era, host: &RefCell<&mut dyn Host>, args: &MultiValue
         Ok(words) => match host.try_borrow_mut() {
             Ok(mut host) => match host.call(&words) {
                 Value::Error(text) => match era.refusal(&text) {
-                    Some(other) => Err(own_error(lua, era, other)),
+                    Some(other) => Err(own_error(lua, era, &other)),
                     None => Err(text),
                 },
                 value => Ok(value),

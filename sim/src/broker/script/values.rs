@@ -80,10 +80,10 @@ fn from_lua_within(value: &Lv, depth: usize) -> mlua::Result<Value> {
 
 fn from_table(table: &Table, depth: usize) -> mlua::Result<Value> {
     if let Lv::String(text) = table.raw_get("err")? {
-        return Ok(Value::Error(one_line(&text.to_string_lossy())));
+        return Ok(Value::Error(one_line(up_to_zero(&text.to_string_lossy()))));
     }
     if let Lv::String(text) = table.raw_get("ok")? {
-        return Ok(Value::Status(Cow::Owned(one_line(&text.to_string_lossy()))));
+        return Ok(Value::Status(Cow::Owned(one_line(up_to_zero(&text.to_string_lossy())))));
     }
     if table.raw_len() == 0
         && let Some(special) = special(table)?
@@ -113,7 +113,12 @@ fn special(table: &Table) -> mlua::Result<Option<Value>> {
     Ok(None)
 }
 
+/// What C takes for the whole of a text.
+pub(super) fn up_to_zero(text: &str) -> &str {
+    text.split('\0').next().unwrap_or_default()
+}
+
 /// A status or an error ends at the end of its line.
 pub(super) fn one_line(text: &str) -> String {
-    text.split('\0').next().unwrap_or_default().replace(['\r', '\n'], " ")
+    text.replace(['\r', '\n'], " ")
 }

@@ -7,6 +7,13 @@ const OLD: fn() -> Profile = Profile::redis_6_2;
 const SEVEN: fn() -> Profile = Profile::redis_7_0;
 const VALKEY: fn() -> Profile = Profile::valkey_8_1;
 
+/// A value as it is written in RESP2.
+fn written(value: &Value) -> String {
+    let mut bytes = Vec::new();
+    encode(value, 2, &mut bytes);
+    String::from_utf8_lossy(&bytes).replace("\r\n", "|")
+}
+
 /// Runs commands of connection 1 and returns what it is sent at the last one, as text.
 fn last(profile: fn() -> Profile, commands: &[&str]) -> String {
     let mut bench = Bench::with(profile());
@@ -60,6 +67,24 @@ fn hello_refuses_a_name_first_or_the_password_first_by_version() {
 }
 
 #[test]
+fn hello_tells_who_has_not_logged_in_how_to() {
+    let say = |profile: Profile| {
+        let mut bench = Bench::with(Profile { password: Some("secret".into()), ..profile });
+        written(&bench.ask(1, "HELLO 3"))
+    };
+    assert!(say(OLD()).contains("otherwise the HELLO AUTH <user> <pass> option"));
+    assert!(say(SEVEN()).contains("otherwise the HELLO AUTH <user> <pass> option"));
+    assert!(say(VALKEY()).contains("otherwise the HELLO <proto> AUTH <user> <pass> option"));
+}
+
+#[test]
+fn options_of_hello_take_effect_one_by_one_before_7_2() {
+    let commands = ["HELLO 3 SETNAME before AUTH nobody secret", "CLIENT GETNAME"];
+    assert_eq!(last(SEVEN, &commands), "$6|before|");
+    assert_eq!(last(VALKEY, &commands), "$-1|");
+}
+
+#[test]
 fn exec_of_a_subscriber_is_refused_without_the_code() {
     let text = "-EXECABORT Transaction discarded because of: Can't execute 'exec': only (P|S)SUBSCRIBE / \
                 (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context|";
@@ -98,7 +123,31 @@ fn a_spoiled_transaction_keeps_no_commands() {
     }
     let Value::Verbatim(text) = bench.ask(2, "CLIENT LIST") else { panic!() };
     let text = String::from_utf8_lossy(&text).into_owned();
-    assert!(text.lines().any(|line| line.starts_with("id=1 ") && line.contains(" flags=x ") && line.contains(" multi=1 ")));
+    assert!(
+        text.lines().any(|line| line.starts_with("id=1 ") && line.contains(" flags=x ") && line.contains(" multi=1 "))
+    );
+}
+
+#[test]
+fn a_transaction_whose_keys_have_changed_keeps_no_commands_since_7_0() {
+    for (profile, queued) in [(OLD(), " multi=1 "), (SEVEN(), " multi=0 "), (VALKEY(), " multi=0 ")] {
+        let mut bench = Bench::with(profile);
+        for (client, command) in [(1, "WATCH k"), (1, "MULTI"), (2, "SET k v"), (1, "PING")] {
+            bench.send(client, command);
+            bench.out.clear();
+        }
+        let Value::Verbatim(text) = bench.ask(2, "CLIENT LIST") else { panic!() };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let line = text.lines().find(|line| line.starts_with("id=1 ")).unwrap();
+        assert!(line.contains(" flags=xd ") && line.contains(queued), "{line}");
+    }
+}
+
+#[test]
+fn xautoclaim_of_6_2_takes_any_count() {
+    let commands = ["XGROUP CREATE s g 0 MKSTREAM", "XAUTOCLAIM s g c 0 0 COUNT 9223372036854775807"];
+    assert_eq!(last(OLD, &commands), "*2|$3|0-0|*0|");
+    assert_eq!(last(SEVEN, &commands), "-ERR COUNT must be > 0|");
 }
 
 #[test]
@@ -195,6 +244,98 @@ fn trimming_in_6_2_reads_differences_of_ids_as_32_bits() {
     let commands = ["XADD s 4-1 f v", "XADD s 1796010171476-0 f v", "XTRIM s MINID 1796010171476-0"];
     assert_eq!(last(OLD, &commands), ":2|");
     assert_eq!(last(SEVEN, &commands), ":1|");
+}
+
+/// What the last command is answered while the memory is full.
+fn when_full(profile: fn() -> Profile, commands: &[&str]) -> String {
+    let mut bench = Bench::with(profile());
+    bench.send(2, "SET ballast x");
+    bench.broker.set_memory_max(1);
+    commands.iter().map(|command| written(&bench.ask(1, command))).last().unwrap_or_default()
+}
+
+#[test]
+fn all_of_xgroup_is_refused_when_the_memory_of_6_2_is_full() {
+    for command in ["XGROUP DESTROY s g", "XGROUP DELCONSUMER s g c", "XGROUP SETID s g 0"] {
+        assert!(when_full(OLD, &[command]).starts_with("-OOM "), "{command}");
+        assert!(when_full(SEVEN, &[command]).starts_with("-ERR The XGROUP subcommand requires"), "{command}");
+    }
+}
+
+#[test]
+fn a_transaction_is_refused_as_a_whole_when_the_memory_is_full_before_7_2() {
+    assert!(when_full(SEVEN, &["MULTI", "GET k"]).starts_with("-OOM "));
+    assert_eq!(when_full(VALKEY, &["MULTI", "GET k"]), "+QUEUED|");
+    assert!(when_full(VALKEY, &["MULTI", "SET k v"]).starts_with("-OOM "));
+}
+
+#[test]
+fn scripts_of_6_2_write_without_replicas() {
+    let say = |profile: Profile| {
+        let mut bench = Bench::with(profile);
+        bench.broker.set_condition(Condition { no_replicas: true, ..Condition::default() });
+        written(&bench.ask(1, "EVAL return(redis.call('SET',KEYS[1],'v')) 1 k"))
+    };
+    assert_eq!(say(OLD()), "+OK|");
+    assert!(say(SEVEN()).starts_with("-NOREPLICAS "), "{}", say(SEVEN()));
+}
+
+#[test]
+fn a_script_of_6_2_sees_the_refusal_with_its_sign_and_its_place() {
+    let script = "EVAL return(redis.pcall('SET',KEYS[1],'v')) 1 k";
+    let text = "OOM command not allowed when used memory > 'maxmemory'.|";
+    assert_eq!(when_full(OLD, &[script]), format!("-@user_script: 1: -{text}"));
+    assert_eq!(when_full(SEVEN, &[script]), format!("-{text}"));
+}
+
+#[test]
+fn an_unknown_checksum_comes_without_advice_in_valkey() {
+    let command = "EVALSHA ffffffffffffffffffffffffffffffffffffffff 0";
+    assert_eq!(last(SEVEN, &[command]), "-NOSCRIPT No matching script. Please use EVAL.|");
+    assert_eq!(last(VALKEY, &[command]), "-NOSCRIPT No matching script.|");
+}
+
+#[test]
+fn an_error_of_a_script_is_cut_at_its_first_zero_but_names_its_place() {
+    let command = "EVAL error('a'..ARGV[1]) 0 b\0c";
+    assert_eq!(
+        last(SEVEN, &[command]),
+        "-ERR user_script:1: ab script: e0108afebcaaa741667ba97073a1cc322646cc87, on @user_script:1.|"
+    );
+}
+
+#[test]
+fn a_spoiled_transaction_of_valkey_is_refused_for_that_only() {
+    let mut bench = Bench::with(VALKEY());
+    for command in ["MULTI", "SET k v", "bogus"] {
+        bench.send(1, command);
+    }
+    bench.broker.set_condition(Condition { no_replicas: true, ..Condition::default() });
+    bench.out.clear();
+    assert_eq!(written(&bench.ask(1, "EXEC")), "-EXECABORT Transaction discarded because of previous errors.|");
+}
+
+#[test]
+fn who_is_killed_is_not_sent_what_the_same_transaction_gave_it() {
+    let mut bench = Bench::new();
+    for command in ["MULTI", "RPUSH k v", "CLIENT UNBLOCK 2", "CLIENT KILL ID 2"] {
+        bench.send(1, command);
+    }
+    bench.send(2, "BLPOP other 0");
+    bench.out.clear();
+    bench.send(1, "EXEC");
+    assert!(!bench.out.iter().any(|out| matches!(out, Out::Reply(ClientId(2), _))), "{:?}", bench.out);
+    assert!(bench.out.contains(&Out::Close(ClientId(2))));
+}
+
+#[test]
+fn reset_is_for_who_has_logged_in_in_6_2() {
+    let say = |profile: Profile| {
+        let mut bench = Bench::with(Profile { password: Some("secret".into()), ..profile });
+        written(&bench.ask(1, "RESET"))
+    };
+    assert_eq!(say(OLD()), "-NOAUTH Authentication required.|");
+    assert_eq!(say(SEVEN()), "+RESET|");
 }
 
 #[test]

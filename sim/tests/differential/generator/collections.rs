@@ -7,8 +7,24 @@ const SETS: &[&str] = &["t1", "t2"];
 const ZSETS: &[&str] = &["z1", "z1", "z2"];
 const FIELDS: &[&str] = &["f1", "f2", "f3", "partitions"];
 const MEMBERS: &[&str] = &["m1", "m2", "m3", "m4", "10", ""];
-const SCORES: &[&str] =
-    &["0", "1", "1", "2", "3", "-1", "1.5", "2.25", "0.1", "1e3", "inf", "-inf", "3", "100", "1234567.5", "12345678901234567890"];
+const SCORES: &[&str] = &[
+    "0",
+    "1",
+    "1",
+    "2",
+    "3",
+    "-1",
+    "1.5",
+    "2.25",
+    "0.1",
+    "1e3",
+    "inf",
+    "-inf",
+    "3",
+    "100",
+    "1234567.5",
+    "12345678901234567890",
+];
 
 /// A command on one of them.
 pub(super) fn draft(g: &mut Gen, _: usize) -> Draft {
@@ -115,7 +131,9 @@ fn bound(g: &mut Gen) -> &'static str {
     if g.rng.chance(3) {
         return g.rng.pick(&["abc", "(", "(x"]);
     }
-    g.rng.pick(&["-inf", "-inf", "+inf", "inf", "+inf", "0", "1", "(1", "2", "(2", "3", "(3", "-1", "1.5", "(100", "1e3"])
+    g.rng.pick(&[
+        "-inf", "-inf", "+inf", "inf", "+inf", "0", "1", "(1", "2", "(2", "3", "(3", "-1", "1.5", "(100", "1e3",
+    ])
 }
 
 fn limit(g: &mut Gen, draft: Draft) -> Draft {

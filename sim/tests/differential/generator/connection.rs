@@ -32,7 +32,13 @@ pub(super) fn draft(g: &mut Gen, clients: usize) -> Draft {
     let draft = Draft::new(name);
     let other = Word::Client(g.rng.below(clients));
     match name {
-        "PING" => if g.rng.chance(40) { draft.text(g.value()) } else { draft },
+        "PING" => {
+            if g.rng.chance(40) {
+                draft.text(g.value())
+            } else {
+                draft
+            }
+        }
         "ECHO" => draft.text(g.value()),
         "HELLO" => hello(g, draft),
         "AUTH" => auth(g, draft),
@@ -48,7 +54,13 @@ pub(super) fn draft(g: &mut Gen, clients: usize) -> Draft {
             }
         }
         "CLIENT KILL" => kill(g, draft, other),
-        "CLIENT LIST" => if g.rng.chance(40) { draft.option("ID").word(other) } else { draft },
+        "CLIENT LIST" => {
+            if g.rng.chance(40) {
+                draft.option("ID").word(other)
+            } else {
+                draft
+            }
+        }
         "PUBLISH" => draft.text(channel(g)).text(g.value()),
         "SUBSCRIBE" => (0..1 + g.rng.below(2)).fold(draft, |draft, _| draft.text(channel(g))),
         // Without channels it leaves all of them, in an order that is hashed.
@@ -101,14 +113,26 @@ pub(super) fn server(g: &mut Gen, _: usize) -> Draft {
     let name = g.rng.weighted(&names);
     let draft = Draft::new(name);
     match name {
-        "FLUSHALL" => if g.rng.chance(30) { draft.text(g.rng.pick(&["SYNC", "ASYNC", "bogus"])) } else { draft },
+        "FLUSHALL" => {
+            if g.rng.chance(30) {
+                draft.text(g.rng.pick(&["SYNC", "ASYNC", "bogus"]))
+            } else {
+                draft
+            }
+        }
         "INFO" => {
-            let section = g.rng.pick(&["", "server", "clients", "memory", "persistence", "replication", "keyspace", "bogus"]);
+            let section =
+                g.rng.pick(&["", "server", "clients", "memory", "persistence", "replication", "keyspace", "bogus"]);
             if section.is_empty() { draft } else { draft.text(section) }
         }
-        "CONFIG GET" => {
-            draft.text(g.rng.pick(&["maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "maxclients", "bogus"]))
-        }
+        "CONFIG GET" => draft.text(g.rng.pick(&[
+            "maxmemory",
+            "maxmemory-policy",
+            "appendonly",
+            "appendfsync",
+            "maxclients",
+            "bogus",
+        ])),
         _ => draft,
     }
 }

@@ -23,7 +23,8 @@ fn set(g: &mut Gen) -> Draft {
     }
     if g.rng.chance(45) {
         draft = match g.rng.below(3) {
-            0 if g.rng.chance(10) => return short_lived(g, draft),
+            // It has expired when the next command comes.
+            0 if g.rng.chance(10) => return draft.option("PX").text("1").named("PX 1"),
             0 => draft.option("PX").text(g.ttl(MILLISECONDS)),
             1 => draft.option("EX").text(g.ttl(SECONDS)),
             _ => draft.option("KEEPTTL"),
@@ -36,12 +37,6 @@ fn set(g: &mut Gen) -> Draft {
         draft = draft.text(g.rng.pick(&["NX", "XX", "EX", "bogus", "KEEPTTL"]));
     }
     draft
-}
-
-/// A key that has expired when the next command comes.
-fn short_lived(g: &mut Gen, draft: Draft) -> Draft {
-    let _ = g;
-    draft.option("PX").text("1").named("PX 1")
 }
 
 /// A command on keys of any type.

@@ -67,11 +67,7 @@ fn pop(g: &mut Gen, draft: Draft) -> Draft {
 /// For ever as a rule: what waits is ended by others. A few wait for a moment, and a few say something wrong.
 fn timeout(g: &mut Gen, draft: Draft) -> Draft {
     match g.rng.below(100) {
-        0 | 1 => {
-            let mut draft = draft.named("timeout").text("0.01");
-            draft.timed = true;
-            draft
-        }
+        0 | 1 => draft.text("0.01").ends_soon(),
         2 | 3 => draft.text(g.rng.pick(&["-1", "abc", "-0.5", ""])),
         4 | 5 => draft.text("1000"),
         _ => draft.text("0"),

@@ -67,21 +67,25 @@ const SMALL: &[&str] = &[
     "return {string.match('12 live 5-1', '^(%d+) (%a+) (%S+)$')}",
 ];
 
+/// How many of them are run by checksum.
+const KNOWN: usize = 6;
+
 /// A command about scripts.
 pub(super) fn draft(g: &mut Gen, _: usize) -> Draft {
-    let names = [
-        (20, "EVAL"),
-        (8, "EVALSHA"),
-        (5, "SCRIPT LOAD"),
-        (4, "SCRIPT EXISTS"),
-        (2, "SCRIPT FLUSH"),
-        (60, "flota"),
-    ];
+    let names =
+        [(20, "EVAL"), (8, "EVALSHA"), (5, "SCRIPT LOAD"), (4, "SCRIPT EXISTS"), (2, "SCRIPT FLUSH"), (60, "flota")];
     let name = g.rng.weighted(&names);
     match name {
         "EVAL" => small(g, Draft::new("EVAL")),
         "EVALSHA" => small(g, Draft::new("EVALSHA")),
-        "SCRIPT LOAD" => Draft::new(name).text(if g.rng.chance(50) { g.rng.pick(&Script::ALL).text() } else { g.rng.pick(SMALL) }),
+        "SCRIPT LOAD" => {
+            let text = match g.rng.below(10) {
+                0..6 => g.rng.pick(&SMALL[..KNOWN]),
+                6..8 => g.rng.pick(SMALL),
+                _ => g.rng.pick(&Script::ALL).text(),
+            };
+            Draft::new(name).text(text)
+        }
         "SCRIPT EXISTS" => {
             (0..1 + g.rng.below(3)).fold(Draft::new(name), |draft, _| draft.text(g.rng.pick(&Script::ALL).sha1()))
         }
@@ -94,8 +98,10 @@ pub(super) fn draft(g: &mut Gen, _: usize) -> Draft {
 }
 
 fn small(g: &mut Gen, draft: Draft) -> Draft {
-    let text = g.rng.pick(SMALL);
-    let draft = if draft.names[0] == "EVAL" { draft.text(text) } else { draft.text(checksum(g, text)) };
+    let by_text = draft.names[0] == "EVAL";
+    // Few are asked for by their checksum, so that they are often known.
+    let text = if by_text { g.rng.pick(SMALL) } else { g.rng.pick(&SMALL[..KNOWN]) };
+    let draft = if by_text { draft.text(text) } else { draft.text(checksum(g, text)) };
     if g.rng.chance(3) {
         return draft.text(g.rng.pick(&["abc", "-1", "9"])).text(g.any_key());
     }
@@ -217,4 +223,3 @@ fn trim(g: &mut Gen, draft: Draft) -> Draft {
     let draft = draft.text(g.rng.pick(&["0", "1"])).text(g.rng.pick(&["-1", "0", "2", "100"]));
     draft.text(g.rng.pick(&["-1", "1000000000"])).text(g.rng.pick(&["0", "1000"])).text(g.rng.pick(&["0", "1000000"]))
 }
-

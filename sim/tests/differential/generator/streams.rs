@@ -123,7 +123,9 @@ fn xadd(g: &mut Gen, draft: Draft) -> Draft {
         85..90 => draft.named("partial").text(g.rng.pick(&["1", "3", "5", "8"])),
         90..95 => draft.named("ms-*").text(g.rng.pick(&["1-*", "2-*", "3-*", "7-*"])),
         95..97 => draft.word(generated(g, "")),
-        _ => draft.text(g.rng.pick(&["0-0", "abc", "-", "+", "1-", "*-1", "99999999999999-1", "9-18446744073709551615"])),
+        _ => {
+            draft.text(g.rng.pick(&["0-0", "abc", "-", "+", "1-", "*-1", "99999999999999-1", "9-18446744073709551615"]))
+        }
     };
     let pairs = 1 + g.rng.below(2);
     draft = (0..pairs).fold(draft, |draft, _| {
@@ -176,11 +178,7 @@ fn xread(g: &mut Gen, draft: Draft) -> Draft {
 fn block(g: &mut Gen, draft: Draft) -> Draft {
     let draft = draft.option("BLOCK");
     match g.rng.below(100) {
-        0 | 1 => {
-            let mut draft = draft.named("timeout").text("10");
-            draft.timed = true;
-            draft
-        }
+        0 | 1 => draft.text("10").ends_soon(),
         2 | 3 => draft.text(g.rng.pick(&["-1", "abc", "1.5"])),
         4 | 5 => draft.text("1000000"),
         _ => draft.text("0"),
@@ -225,7 +223,9 @@ fn xpending(g: &mut Gen, draft: Draft) -> Draft {
 
 /// An idle time to claim from: none, or longer than any run. Only `IDLE` and `TIME` make entries that old.
 fn min_idle(g: &mut Gen) -> &'static str {
-    if g.rng.chance(2) { return g.rng.pick(&["-1", "abc"]) }
+    if g.rng.chance(2) {
+        return g.rng.pick(&["-1", "abc"]);
+    }
     g.rng.pick(&["0", "0", "0", "0", "100000", "3000000"])
 }
 

@@ -250,7 +250,8 @@ fn auto_claim_options(call: &Call<'_>) -> Result<(usize, bool), Stop> {
     while let Some(word) = call.args.get(place) {
         if is(word, "COUNT") && place + 1 < call.args.len() {
             place += 1;
-            let number = parse_int(call.word(place)?).filter(|count| (1..=i64::MAX / 16).contains(count));
+            let most = if call.profile.at_least(7, 0) { i64::MAX / 16 } else { i64::MAX };
+            let number = parse_int(call.word(place)?).filter(|count| (1..=most).contains(count));
             count = number.and_then(|count| usize::try_from(count).ok()).ok_or("ERR COUNT must be > 0")?;
         } else if is(word, "JUSTID") {
             only_ids = true;

@@ -46,6 +46,9 @@ pub(crate) struct What {
     /// Plant a fault: see `flota-sim mutants`
     #[arg(long, value_name = "NAME", value_parser = mutant)]
     pub(crate) mutant: Option<Mutant>,
+    /// Run the real driver and its handles, not the engine alone
+    #[arg(long)]
+    pub(crate) full: bool,
 }
 
 #[derive(Debug, Args)]
@@ -62,9 +65,6 @@ pub(crate) struct RunArgs {
     /// Write a line of JSON per seed, and a last one
     #[arg(long)]
     pub(crate) json: bool,
-    /// Run the real driver and its handles, not the engine alone
-    #[arg(long)]
-    pub(crate) full: bool,
     /// Draw the run as a page; for one seed
     #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
     pub(crate) html: Option<PathBuf>,

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use flota_core::mutant::Mutant;
 use flota_sim::Plan;
+use flota_sim::plan::Fidelity;
 use flota_sim::scenario::Scenario;
 use serde::Serialize;
 
@@ -36,15 +37,27 @@ pub(crate) fn draw(scenario: Scenario, seed: u64, for_ms: Option<u64>, mutant: O
     plan
 }
 
+/// The plan of a seed as the command line wants it.
+pub(crate) fn of(what: &What, scenario: Scenario, seed: u64) -> Plan {
+    let mut plan = draw(scenario, seed, what.minutes, what.mutant);
+    if what.full {
+        plan.fidelity = Fidelity::Full;
+    }
+    plan
+}
+
 /// A saved plan; with a fault planted if one is named.
-pub(crate) fn read(path: &Path, mutant: Option<Mutant>) -> Result<Plan, Failure> {
+pub(crate) fn read(path: &Path, what: &What) -> Result<Plan, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::io(format!("cannot read {}", path.display()), &error))?;
     let mut plan: Plan = serde_json::from_str(&text).map_err(|error| {
         Failure::usage(format!("{} is no plan: {error}", path.display()))
             .hint("`flota-sim plan SCENARIO --seed N` prints one")
     })?;
-    if let Some(mutant) = mutant {
+    if what.full {
+        plan.fidelity = Fidelity::Full;
+    }
+    if let Some(mutant) = what.mutant {
         plan.knobs.mutant = Some(mutant.name().to_string());
     }
     if let Some(name) = &plan.knobs.mutant
@@ -82,6 +95,9 @@ pub(crate) fn named(what: &What, seed: u64) -> String {
     }
     if let Some(mutant) = what.mutant {
         let _ = write!(words, " --mutant {mutant}");
+    }
+    if what.full {
+        words.push_str(" --full");
     }
     words
 }

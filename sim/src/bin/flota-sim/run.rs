@@ -18,14 +18,11 @@ use crate::progress::{Progress, Watch};
 use crate::{commit, plans, pool};
 
 pub(crate) fn run(args: &RunArgs) -> Outcome {
-    if args.full {
-        return Err(Failure::usage("this build cannot run the real driver").hint("leave --full out"));
-    }
     let stop = pool::interrupt();
     let mut all = Summary::new(args);
     match &args.what.plan {
         Some(path) => {
-            let plan = plans::read(path, args.what.mutant)?;
+            let plan = plans::read(path, &args.what)?;
             all.take(args, one(args, plan)?)?;
         }
         None => seeds(args, &stop, &mut all)?,
@@ -46,7 +43,7 @@ fn seeds(args: &RunArgs, stop: &AtomicBool, all: &mut Summary) -> Result<(), Fai
         (None, seed) => seed.unwrap_or(0)..seed.unwrap_or(0).saturating_add(1),
     };
     all.progress = Some(Progress::over(range.end - range.start, "seeds"));
-    let work = |seed| one(args, plans::draw(scenario, seed, args.what.minutes, args.what.mutant));
+    let work = |seed| one(args, plans::of(&args.what, scenario, seed));
     pool::run(range, args.jobs, stop, work, |run| all.take(args, run?))
 }
 

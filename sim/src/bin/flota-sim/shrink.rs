@@ -13,10 +13,8 @@ use crate::{output, plans, pool};
 
 pub(crate) fn run(args: &ShrinkArgs) -> Outcome {
     let plan = match (&args.what.plan, args.what.scenario) {
-        (Some(path), _) => plans::read(path, args.what.mutant)?,
-        (None, Some(scenario)) => {
-            plans::draw(scenario, args.seed.unwrap_or_default(), args.what.minutes, args.what.mutant)
-        }
+        (Some(path), _) => plans::read(path, &args.what)?,
+        (None, Some(scenario)) => plans::of(&args.what, scenario, args.seed.unwrap_or_default()),
         (None, None) => return Err(Failure::usage("there is nothing to shrink")),
     };
     let Some(target) = Trial::run(plan.clone()).failed() else {

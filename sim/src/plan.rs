@@ -30,6 +30,25 @@ pub struct Plan {
     pub heal_at_ms: u64,
     /// Equal-time events are put into a drawn order.
     pub shuffled: bool,
+    /// How much of a service is real.
+    #[serde(default, skip_serializing_if = "Fidelity::is_fast")]
+    pub fidelity: Fidelity,
+}
+
+/// How much of a service is real.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fidelity {
+    /// Its engine, called by the world.
+    #[default]
+    Fast,
+    /// Its client and driver, too, on sockets of the world, with every byte.
+    Full,
+}
+
+impl Fidelity {
+    fn is_fast(&self) -> bool {
+        *self == Self::Fast
+    }
 }
 
 /// Durations and limits of the engines; milliseconds where the name says so. What is not here keeps its default.

@@ -2,7 +2,7 @@
 
 mod faults;
 
-use crate::plan::{BrokerPlan, Consume, Fate, Knobs, Network, Persistence, Plan, ServicePlan, Work};
+use crate::plan::{BrokerPlan, Consume, Fate, Fidelity, Knobs, Network, Persistence, Plan, ServicePlan, Work};
 use crate::rng::Rng;
 
 /// A way to draw plans.
@@ -117,6 +117,7 @@ impl Scenario {
             warm_up_ms: 3_000,
             heal_at_ms: 3_000 + for_ms,
             shuffled: rng.chance(500_000),
+            fidelity: Fidelity::default(),
         };
         hosts(&mut rng, self, &mut plan);
         work(&mut rng, self, &mut plan);

@@ -214,7 +214,8 @@ pub enum What {
     HungUp(Line),
 
     // ---- its engine: fast only ----
-    /// A turn: inputs taken in, outputs drained, until when it waits now.
+    /// A turn: inputs taken in, outputs drained, until when it waits now. In full fidelity it is a poll of the driver:
+    /// only whether time has passed is known.
     Turn {
         /// The clocks of the last input.
         now: Now,

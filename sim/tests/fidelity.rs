@@ -5,18 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use flota_sim::broker::Change;
+use flota_sim::plan::Fidelity;
 use flota_sim::scenario::Scenario;
 use flota_sim::seen::{Given, Hand, Host, Item, Seen, What};
-use flota_sim::world::{Fidelity, item_in};
+use flota_sim::world::item_in;
 use flota_sim::{Plan, Report, World};
 
-fn plan(scenario: &str, seed: u64) -> Plan {
+fn plan(scenario: &str, seed: u64, fidelity: Fidelity) -> Plan {
     let scenario = Scenario::named(scenario).expect("a scenario of that name");
-    scenario.draw(seed, scenario.usual_ms())
+    Plan { fidelity, ..scenario.draw(seed, FOR_MS) }
 }
 
+/// Shorter than usual: every test of the workspace runs these.
+const FOR_MS: u64 = 15_000;
+
 fn run(scenario: &str, seed: u64, fidelity: Fidelity) -> Report {
-    World::with(plan(scenario, seed), fidelity).run()
+    World::new(plan(scenario, seed, fidelity)).run()
 }
 
 /// Seeds from this on, so many: `FLOTA_SIM_SEEDS=100..140`.
@@ -70,9 +74,9 @@ impl Watch {
 }
 
 fn outcomes(seed: u64, fidelity: Fidelity) -> BTreeMap<Item, Outcome> {
-    let plan = plan("calm", seed);
+    let plan = plan("calm", seed, fidelity);
     let watch = Rc::new(RefCell::new(Watch::default()));
-    let mut world = World::with(plan.clone(), fidelity);
+    let mut world = World::new(plan.clone());
     let watcher = Rc::clone(&watch);
     world.watch(move |seen| watcher.borrow_mut().see(seen, &plan));
     let report = world.run();

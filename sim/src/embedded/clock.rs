@@ -1,6 +1,10 @@
 //! The server's clock: the wall clock, except that it never goes back.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods, reason = "a real server's clock; simulations have their own")]
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a real server's clock; simulations have their own"
+)]
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

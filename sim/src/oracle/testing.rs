@@ -47,6 +47,7 @@ pub(super) fn plan(services: u32, brokers: u32, messages: u64) -> Plan {
         warm_up_ms: 0,
         heal_at_ms: 1_000,
         shuffled: false,
+        fidelity: crate::plan::Fidelity::Fast,
     }
 }
 

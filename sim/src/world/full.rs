@@ -38,6 +38,8 @@ pub(crate) struct FullService {
     events: FleetEvents,
     /// The driver's task.
     driver: u64,
+    /// It was polled since the last turn that was seen.
+    driver_polled: bool,
     /// An event that polls is on its way.
     polls_soon: bool,
     pub(crate) stopped: bool,
@@ -68,8 +70,18 @@ impl FullService {
             let app = App { outside: outside.clone(), client: client.clone() };
             executor.spawn(Box::pin(app.consume(sub, consume)));
         }
-        let mut service =
-            Self { index, life, outside, executor, client, events, driver, polls_soon: false, stopped: false };
+        let mut service = Self {
+            index,
+            life,
+            outside,
+            executor,
+            client,
+            events,
+            driver,
+            driver_polled: false,
+            polls_soon: false,
+            stopped: false,
+        };
         service.look(k);
         service
     }
@@ -214,14 +226,34 @@ impl FullService {
             self.stopped = true;
             k.see(self.host(), What::Stopped);
         }
+        self.see_turn(k, clock);
         self.look(k);
         true
+    }
+
+    /// The driver waits: its engine has taken in everything, and its application was told. What an engine does within a
+    /// turn is the driver's.
+    fn see_turn(&mut self, k: &mut Kernel, clock: &HostClock) {
+        if self.stopped || !self.driver_polled || self.executor.is_woken(self.driver) {
+            return;
+        }
+        self.driver_polled = false;
+        let mut state = self.outside.state();
+        let time_passed = std::mem::take(&mut state.time_passed);
+        drop(state);
+        let now = clock.now(k.at);
+        k.see(self.host(), What::Turn { now, inputs: 0, time_passed, outputs: 0, wait: None });
     }
 
     fn poll_woken(&mut self) {
         let mut left = POLLS;
         self.wake_for_no_reason();
         while let Some(number) = self.pick() {
+            if number == self.driver {
+                self.driver_polled = true;
+                let mut state = self.outside.state();
+                state.time_passed |= state.alarm_at.is_some_and(|at| at <= state.k.at);
+            }
             let finished = self.executor.poll(number);
             if number == self.driver {
                 self.outside.state().driver_ended |= finished;

@@ -30,16 +30,6 @@ use broker::BrokerHost;
 use kernel::{Event, Kernel};
 use service::ServiceHost;
 
-/// How much of a service is real.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fidelity {
-    /// Its engine, called by the world. Fast.
-    #[default]
-    Fast,
-    /// Its client and driver, too, on sockets of the world, with every byte.
-    Full,
-}
-
 /// A run in progress.
 pub struct World {
     k: Kernel,
@@ -61,15 +51,9 @@ impl World {
     /// A world before its first moment.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
-        Self::with(plan, Fidelity::Fast)
-    }
-
-    /// The same in a fidelity.
-    #[must_use]
-    pub fn with(plan: Plan, fidelity: Fidelity) -> Self {
         let brokers = plan.brokers.iter().zip(0u32..).map(|(broker, index)| BrokerHost::new(index, broker)).collect();
-        let services = (0..plan.services.len() as u32).map(|index| ServiceHost::new(index, &plan, fidelity)).collect();
-        let judge = Judge::new(&plan, fidelity);
+        let services = (0..plan.services.len() as u32).map(|index| ServiceHost::new(index, &plan)).collect();
+        let judge = Judge::new(&plan);
         let mut world = Self {
             k: Kernel::new(plan),
             brokers,

@@ -5,12 +5,11 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use flota_core::output::ClosedReason;
 
-use super::Fidelity;
 use super::fast::FastService;
 use super::full::FullService;
 use super::kernel::{AppEvent, Event, Kernel};
 use crate::clock::HostClock;
-use crate::plan::Plan;
+use crate::plan::{Fidelity, Plan};
 use crate::seen::{Host, Item, Line, What};
 
 /// A service.
@@ -35,7 +34,7 @@ enum Process {
 }
 
 impl ServiceHost {
-    pub(crate) fn new(index: u32, plan: &Plan, fidelity: Fidelity) -> Self {
+    pub(crate) fn new(index: u32, plan: &Plan) -> Self {
         let service = plan.services.get(index as usize);
         let (rate, offset) = service.map_or((0, 0), |service| (service.rate_ppm, service.offset_ms));
         let mut work: Vec<u32> =
@@ -46,7 +45,7 @@ impl ServiceHost {
             // Machines have been up for different times.
             clock: HostClock::new(rate, 1_000_000 + u64::from(index) * 777_777, offset),
             lives: 0,
-            fidelity,
+            fidelity: plan.fidelity,
             process: None,
             paused: false,
             held: Vec::new(),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use flota_core::mutant::Mutant;
 use flota_sim::scenario::Scenario;
-use flota_sim::world::Fidelity;
+use flota_sim::plan::{Fidelity, Plan};
 
 /// A deterministic simulator for Flota: the same seed is the same run.
 #[derive(Debug, Parser)]
@@ -53,8 +53,9 @@ pub(crate) struct What {
 }
 
 impl What {
-    pub(crate) fn fidelity(&self) -> Fidelity {
-        if self.full { Fidelity::Full } else { Fidelity::Fast }
+    /// The plan in the fidelity that is wanted; a saved plan may want full by itself.
+    pub(crate) fn in_fidelity(&self, plan: Plan) -> Plan {
+        if self.full { Plan { fidelity: Fidelity::Full, ..plan } } else { plan }
     }
 }
 

@@ -9,7 +9,7 @@ use flota_core::mutant::Mutant;
 use flota_sim::Trial;
 use flota_sim::invariants::PANIC;
 use flota_sim::scenario::Scenario;
-use flota_sim::world::Fidelity;
+use flota_sim::plan::{Fidelity, Plan};
 use serde::Serialize;
 
 use crate::args::MutantArgs;
@@ -106,8 +106,8 @@ fn hunt(mutant: Mutant, seeds: u64, stop: &AtomicBool) -> Row {
             if stop.load(Ordering::Relaxed) {
                 return row;
             }
-            let plan = plans::draw(scenario, seed, Some(FOR_MS), Some(mutant));
-            let trial = Trial::with(plan.clone(), fidelity, |world| {
+            let plan = Plan { fidelity, ..plans::draw(scenario, seed, Some(FOR_MS), Some(mutant)) };
+            let trial = Trial::with(plan.clone(), |world| {
                 world.exhaust();
                 world.limit_events(MOST_EVENTS);
             });

@@ -56,9 +56,9 @@ struct Timed {
 fn one(args: &RunArgs, plan: Plan) -> Result<Timed, Failure> {
     let watch = Watch::start();
     let trial = match &args.html {
-        None => Trial::with(plan, args.what.fidelity(), |_| {}),
+        None => Trial::run(args.what.in_fidelity(plan)),
         Some(path) => {
-            let (trial, page) = draw::run(plan, args.what.fidelity());
+            let (trial, page) = draw::run(args.what.in_fidelity(plan));
             output::file(path, &page)?;
             trial
         }

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &ShrinkArgs) -> Outcome {
         }
         (None, None) => return Err(Failure::usage("there is nothing to shrink")),
     };
-    let run = |plan: &Plan| Trial::with(plan.clone(), args.what.fidelity(), |_| {});
+    let run = |plan: &Plan| Trial::run(args.what.in_fidelity(plan.clone()));
     let Some(target) = run(&plan).failed() else {
         eprintln!("every invariant holds in this plan: there is nothing to shrink");
         return Ok(End::Holds);

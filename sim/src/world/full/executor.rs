@@ -51,6 +51,11 @@ impl Executor {
         number
     }
 
+    /// Whether a task wants to be polled.
+    pub(super) fn is_woken(&self, number: u64) -> bool {
+        self.woken.set().contains(&number)
+    }
+
     /// Whether any task wants to be polled.
     pub(super) fn has_work(&self) -> bool {
         !self.woken.set().is_empty()

@@ -312,6 +312,7 @@ impl net::Alarm for SimAlarm {
         let state = &mut *guard;
         let when = state.clock.when(at);
         if when <= state.k.at {
+            state.time_passed = true;
             return Poll::Ready(());
         }
         state.alarm = Some(cx.waker().clone());

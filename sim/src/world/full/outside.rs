@@ -41,6 +41,8 @@ pub(super) struct State {
     /// True time for which the driver wants to be woken.
     pub(super) alarm_at: Option<u64>,
     pub(super) alarm: Option<Waker>,
+    /// The driver has let time pass for its engine since the last turn that was seen.
+    pub(super) time_passed: bool,
     /// A call in so many millions comes to nothing at first, or moves less than it could.
     pub(super) whims: u32,
     pub(super) spawned: Vec<Task>,
@@ -81,6 +83,7 @@ impl Outside {
             port: None,
             alarm_at: None,
             alarm: None,
+            time_passed: false,
             whims,
             spawned: Vec::new(),
             under_way: 0,
@@ -108,9 +111,9 @@ impl Outside {
             std::mem::swap(&mut state.k, k);
             state.clock = clock.clone();
         }
-        let result = act();
-        std::mem::swap(&mut self.state().k, k);
-        result
+        // Also when a panic passes through: what was seen until then is still wanted.
+        let _back = Back { outside: self, k };
+        act()
     }
 
     pub(super) fn see(&self, what: What) {
@@ -124,6 +127,20 @@ impl Outside {
 
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + 'static) {
         self.state().spawned.push(Box::pin(task));
+    }
+}
+
+/// Gives the world back.
+struct Back<'a> {
+    outside: &'a Outside,
+    k: &'a mut Kernel,
+}
+
+impl Drop for Back<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.outside.0.try_borrow_mut() {
+            std::mem::swap(&mut state.k, self.k);
+        }
     }
 }
 

@@ -21,8 +21,9 @@ pub(crate) struct Driving {
 struct Drive {
     /// The deadline it named last; none before its first turn.
     wait: Option<Option<Mono>>,
-    /// A datagram is among the inputs of the turn: what is to be reported about refused ones may be overdue.
-    heard: bool,
+    /// Among the inputs of the turn is one that may make something due at once: a refused datagram, whose report may be
+    /// overdue, or an end without a grace.
+    hastens: bool,
     /// The second in which timeouts that come to nothing are counted.
     idle_from: u64,
     idle_timeouts: u64,
@@ -67,7 +68,7 @@ impl Oracle for Driving {
 impl Drive {
     fn see(&mut self, host: Host, what: &What, scene: &Scene<'_>, verdict: &mut Verdict) {
         match what {
-            What::Heard { .. } => self.heard = true,
+            What::Heard { .. } | What::Unsubscribing(_) | What::Stopping { .. } => self.hastens = true,
             What::Dialled { .. } => self.lines += 1,
             What::Closed { line, .. } | What::HungUp(line) => {
                 self.lines = self.lines.saturating_sub(1);
@@ -96,7 +97,7 @@ impl Drive {
                     verdict.mark("short write");
                 }
                 self.wait = Some(*wait);
-                self.heard = false;
+                self.hastens = false;
             }
             _ => {}
         }
@@ -109,7 +110,7 @@ impl Drive {
         let Some(wait) = turn.wait.filter(|wait| *wait <= now) else { return };
         let text = if time_passed {
             "although time has passed until then"
-        } else if !self.heard && self.wait.is_some_and(|before| before.is_none_or(|before| before > now)) {
+        } else if !self.hastens && self.wait.is_some_and(|before| before.is_none_or(|before| before > now)) {
             "although nothing was due before its input"
         } else {
             return;

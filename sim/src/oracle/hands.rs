@@ -77,6 +77,8 @@ pub struct HandState {
     pub answered: Option<Settled>,
     /// Its process died or its subscription ended before there was a verdict.
     pub over: bool,
+    /// … in order, so that the entry was given back.
+    pub given_back: bool,
 }
 
 /// All of them.
@@ -264,14 +266,14 @@ impl Hands {
                 let mine = |(_, state): &(Who, &ConsumerState)| state.sub == *sub && state.ended.is_none();
                 let who = self.of_life(service).find(mine).map(|(who, _)| who);
                 if let Some(who) = who {
-                    self.end(who, at);
+                    self.end(who, at, true);
                 }
             }
             What::Died(_) | What::Stopped => {
                 let open = |(_, state): &(Who, &ConsumerState)| state.ended.is_none();
                 let all: Vec<Who> = self.of_life(service).filter(open).map(|(who, _)| who).collect();
                 for who in all {
-                    self.end(who, at);
+                    self.end(who, at, matches!(what, What::Stopped));
                 }
             }
             What::Delivered(delivered) => self.deliver(service, at, delivered),
@@ -308,13 +310,13 @@ impl Hands {
         self.consumers.insert(Who { service, life, number }, state);
     }
 
-    fn end(&mut self, who: Who, at: u64) {
+    fn end(&mut self, who: Who, at: u64, in_order: bool) {
         if let Some(state) = self.consumers.get_mut(&who) {
             state.ended = Some(at);
             state.held = 0;
         }
         for hand in self.hands.iter_mut().filter(|hand| hand.who == who && hand.verdict.is_none()) {
-            hand.over = true;
+            (hand.over, hand.given_back) = (true, in_order);
         }
     }
 
@@ -340,6 +342,7 @@ impl Hands {
             verdict: None,
             answered: None,
             over: false,
+            given_back: false,
         });
     }
 

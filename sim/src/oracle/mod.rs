@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 
 use crate::plan::Plan;
 use crate::seen::{Host, Seen, What};
+use crate::world::Fidelity;
 
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,17 +114,21 @@ impl Marks {
     }
 }
 
-fn oracles(plan: &Plan) -> Vec<Box<dyn Oracle>> {
-    vec![
+fn oracles(plan: &Plan, fidelity: Fidelity) -> Vec<Box<dyn Oracle>> {
+    let mut oracles: Vec<Box<dyn Oracle>> = vec![
         Box::new(producer::Producer::new(plan)),
-        Box::new(fleet::Fleet::new(plan)),
-        Box::new(routing::Routing::new(plan)),
         Box::new(consumer::Consuming::default()),
         Box::new(retry::Retrying::new(plan)),
         Box::new(progress::Progress::new(plan)),
-        Box::new(engine::Driving::default()),
         Box::new(hygiene::Housekeeping::default()),
-    ]
+    ];
+    if fidelity == Fidelity::Fast {
+        // They judge each turn of an engine, and inside of a driver nobody sees its turns.
+        oracles.push(Box::new(fleet::Fleet::new(plan)));
+        oracles.push(Box::new(routing::Routing::new(plan)));
+        oracles.push(Box::new(engine::Driving::default()));
+    }
+    oracles
 }
 
 /// All oracles, and the ledger they read.
@@ -134,8 +139,8 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    pub(crate) fn new(plan: &Plan) -> Self {
-        Self { ledger: Ledger::new(plan), oracles: oracles(plan), verdict: Verdict::default() }
+    pub(crate) fn new(plan: &Plan, fidelity: Fidelity) -> Self {
+        Self { ledger: Ledger::new(plan), oracles: oracles(plan, fidelity), verdict: Verdict::default() }
     }
 
     pub(crate) fn see(&mut self, seen: &Seen, plan: &Plan) {

@@ -36,6 +36,7 @@ struct Sender {
     members: Members,
     /// The last true time at which some broker could be sent to.
     able_at: Option<u64>,
+    paused: bool,
     resumed_at: u64,
     /// Accepted and not yet resolved, in the order of their deadlines.
     waiting: VecDeque<Item>,
@@ -196,7 +197,8 @@ impl Producer {
         match &seen.what {
             What::Born(life) => *sender = Sender { life: *life, ..Sender::default() },
             What::Died(_) => sender.waiting.clear(),
-            What::Resumed => sender.resumed_at = seen.at,
+            What::Paused => sender.paused = true,
+            What::Resumed => (sender.paused, sender.resumed_at) = (false, seen.at),
             What::Submitted { item, accepted: Ok(()) } => sender.waiting.push_back(*item),
             What::Submitted { accepted: Err(Reject::BacklogFull), .. } => verdict.mark("the backlog was full"),
             What::Done { item, result } => self.done(service, *item, result, seen, scene, verdict),
@@ -280,7 +282,7 @@ impl Producer {
         let waited = mono(at).saturating_sub(mono(accepted));
         let unwritten = self.items.get(item.0 as usize).is_some_and(|sent| !sent.written);
         let cold = sender.able_at.is_none_or(|able| able < accepted);
-        let just_resumed = sender.resumed_at > 0 && at < sender.resumed_at + TURN_US;
+        let just_resumed = sender.paused || (sender.resumed_at > 0 && at < sender.resumed_at + TURN_US);
         if waited <= promised + TURN_US || just_resumed {
             return;
         }

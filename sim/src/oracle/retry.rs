@@ -87,7 +87,10 @@ impl Oracle for Retrying {
     }
 
     fn late(&mut self, scene: &Scene<'_>, verdict: &mut Verdict) {
-        for ((spot, group), deferred) in &self.deferred {
+        let busy: BTreeSet<u8> =
+            scene.ledger.hands.iter().filter(|hand| hand.is_held()).map(|hand| hand.group).collect();
+        // Where handlers run on, a retry may wait for them.
+        for ((spot, group), deferred) in self.deferred.iter().filter(|((_, group), _)| !busy.contains(group)) {
             let elapsed = self.elapsed_ms(spot.broker, deferred, scene.at);
             if elapsed > i64::try_from(deferred.delay_ms).unwrap_or(i64::MAX) {
                 verdict.fail(28, scene.at, Host::Broker(spot.broker), || {
@@ -225,7 +228,7 @@ impl Retrying {
             });
         }
         let failed = |hand: &HandState| {
-            let given_back = hand.over && hand.started;
+            let given_back = hand.given_back && hand.started;
             hand.group == group && (given_back || hand.verdict.is_some_and(|(verdict, _)| verdict != Given::Done))
         };
         let excused = most < SUSPICION_NEEDS || self.alone.contains(&(spot.clone(), group));

@@ -16,8 +16,7 @@ pub(super) struct Bench {
 
 /// So many services with exact clocks, announced brokers, and messages of service 0.
 pub(super) fn plan(services: u32, brokers: u32, messages: u64) -> Plan {
-    let service =
-        ServicePlan { from_ms: 0, rate_ppm: 0, offset_ms: 0, consumes: Vec::new(), subscribe_loop_ms: 0 };
+    let service = ServicePlan { from_ms: 0, rate_ppm: 0, offset_ms: 0, consumes: Vec::new(), subscribe_loop_ms: 0 };
     let broker = BrokerPlan {
         from_ms: 0,
         interval_ms: 1_000,

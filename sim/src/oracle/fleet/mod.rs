@@ -40,6 +40,7 @@ struct Listener {
     refused_now: Vec<(NotAdmitted, String)>,
     /// Own clock, of the last refused one.
     refused_us: Option<u64>,
+    paused: bool,
     resumed_at: u64,
 }
 
@@ -70,7 +71,8 @@ impl Oracle for Fleet {
                     Listener { model: Some(Model::new(self.configured.iter().cloned())), ..Listener::default() };
             }
             What::Died(_) | What::Stopped => listener.model = None,
-            What::Resumed => listener.resumed_at = seen.at,
+            What::Paused => listener.paused = true,
+            What::Resumed => (listener.paused, listener.resumed_at) = (false, seen.at),
             What::Subscribed(_) => listener.subs += 1,
             What::Unsubscribed(_) => listener.subs = listener.subs.saturating_sub(1),
             What::Heard { from, datagram } => {
@@ -204,7 +206,7 @@ impl Listener {
         if !rules.allows(to) {
             verdict.fail(14, seen.at, seen.host, || format!("it dials {to}, which is outside of the allowed networks"));
         }
-        if model.dialled(to).is_none() {
+        if !model.dialled(to) {
             let text = to.to_string();
             let refused = self.refused_now.iter().any(|(_, datagram)| datagram.contains(&text));
             verdict.fail(if refused { 13 } else { 12 }, seen.at, seen.host, || {
@@ -247,7 +249,7 @@ impl Listener {
                 format!("{address} had left and is a member again, and nothing that was admitted announced it")
             });
         }
-        let just_resumed = self.resumed_at > 0 && seen.at <= self.resumed_at + TURN_US;
+        let just_resumed = self.paused || (self.resumed_at > 0 && seen.at <= self.resumed_at + TURN_US);
         let late = if time_passed {
             model.lapse(now_us)
         } else if just_resumed {

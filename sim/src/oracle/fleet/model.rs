@@ -48,6 +48,8 @@ pub(super) struct Model {
     next_lapse_us: u64,
     /// Events that must be told before the turn ends.
     owed: Vec<(Owed, u32)>,
+    /// Addresses dialled in this turn.
+    dials: Vec<Endpoint>,
     /// Came back without a word: right if it turns out to be the same process as one that was present.
     returned: Vec<u32>,
 }
@@ -509,15 +511,23 @@ impl Model {
         }
     }
 
-    /// It dials an address: the one that its member uses from now on. Whose that is; none if it is nobody's.
-    pub(super) fn dialled(&mut self, to: &Endpoint) -> Option<&Member> {
-        let label = self.addresses.get(to)?;
-        let member = self.members.get_mut(label)?;
-        if member.in_use.as_ref() != Some(to) {
-            member.in_use = Some(to.clone());
-            member.show();
+    /// It dials an address, which its member uses from the end of this turn on. Whether it is a member's.
+    pub(super) fn dialled(&mut self, to: &Endpoint) -> bool {
+        self.dials.push(to.clone());
+        self.addresses.contains_key(to)
+    }
+
+    /// The turn is over: whose each dialled address is has been told by now.
+    fn move_on(&mut self) {
+        for to in std::mem::take(&mut self.dials) {
+            let Some(label) = self.addresses.get(&to).copied() else { continue };
+            let Some(member) = self.members.get_mut(&label) else { continue };
+            if member.in_use.as_ref() != Some(&to) {
+                member.in_use = Some(to);
+                member.show();
+                self.drop_dead(label);
+            }
         }
-        Some(member)
     }
 
     pub(super) fn member_at(&self, address: &Endpoint) -> Option<&Member> {
@@ -571,6 +581,7 @@ impl Model {
 
     /// The turn is over: an event that should have been told and was not, and the address it is about.
     pub(super) fn unpaid(&mut self) -> Option<(Owed, Endpoint)> {
+        self.move_on();
         let owed = std::mem::take(&mut self.owed);
         let (what, label) = owed.first()?;
         let address = self.members.get(label)?.in_use.clone()?;

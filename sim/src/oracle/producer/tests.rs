@@ -257,15 +257,19 @@ fn each_accepted_message_resolves_once() {
 
 #[test]
 fn a_delivered_body_is_one_that_was_submitted() {
-    for (item, intact, sent, right) in
-        [(Some(Item(0)), true, true, true), (Some(Item(0)), false, true, false), (None, false, true, false), (Some(Item(0)), true, false, false)]
-    {
+    for (item, intact, sent, right) in [
+        (Some(Item(0)), true, true, true),
+        (Some(Item(0)), false, true, false),
+        (None, false, true, false),
+        (Some(Item(0)), true, false, false),
+    ] {
         let mut bench = bench();
         if sent {
             submit(&mut bench, 0);
         }
         let hand = Hand { life: 1, number: 0 };
-        let given = Delivered { hand, sub: 0, item, intact, broker: Some(0), partition: 0, entry: entry(7), deliveries: 1 };
+        let given =
+            Delivered { hand, sub: 0, item, intact, broker: Some(0), partition: 0, entry: entry(7), deliveries: 1 };
         bench.service(What::Delivered(Box::new(given)));
         assert_eq!(bench.violated().is_empty(), right);
     }

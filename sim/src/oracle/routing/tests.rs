@@ -90,7 +90,9 @@ fn a_crowded_lane_ends_the_count() {
 #[test]
 fn who_is_unknown_unready_or_gone_is_not_sent_to() {
     let closed = || BrokerChange::Unready(Unready { reason: UnreadyReason::Closed, detail: String::new() });
-    for change in [closed(), BrokerChange::Withdrawn, BrokerChange::Expired { silent_ms: 6_001 }, BrokerChange::Forgotten] {
+    for change in
+        [closed(), BrokerChange::Withdrawn, BrokerChange::Expired { silent_ms: 6_001 }, BrokerChange::Forgotten]
+    {
         let mut bench = bench();
         tell(&mut bench, 1, change);
         send(&mut bench, 0, 0);

@@ -342,6 +342,47 @@ impl Fault {
     }
 }
 
+impl Trouble {
+    /// The one broker it happens to, if it is one.
+    pub fn broker_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::BrokerCrash { broker, .. }
+            | Self::BrokerStop { broker }
+            | Self::BrokerPause { broker }
+            | Self::BrokerSlow { broker, .. }
+            | Self::BrokerLoading { broker }
+            | Self::BrokerFull { broker }
+            | Self::BrokerReplica { broker }
+            | Self::BrokerMisconf { broker }
+            | Self::BrokerCrowded { broker }
+            | Self::BrokerStep { broker, .. }
+            | Self::ScriptFlush { broker }
+            | Self::FlushAll { broker }
+            | Self::KillClients { broker }
+            | Self::Reset { broker, .. }
+            | Self::AnnouncerSilent { broker }
+            | Self::AnnouncerDown { broker }
+            | Self::AnnouncerTwo { broker }
+            | Self::AnnouncerInterval { broker, .. }
+            | Self::ForgedDown { broker }
+            | Self::Readdressed { broker } => Some(broker),
+            _ => None,
+        }
+    }
+
+    /// The one service it happens to, if it is one.
+    pub fn service_mut(&mut self) -> Option<&mut u32> {
+        match self {
+            Self::ServiceCrash { service, .. }
+            | Self::ServiceStop { service, .. }
+            | Self::ServicePause { service }
+            | Self::ServiceStep { service, .. }
+            | Self::Reset { service, .. } => Some(service),
+            _ => None,
+        }
+    }
+}
+
 impl Plan {
     /// How many items its lists hold: what shrinking reduces.
     #[must_use]
@@ -369,7 +410,11 @@ impl Plan {
         let deliveries = u64::from(knobs.max_deliveries);
         let retries: u64 = (0..deliveries).map(|n| (knobs.retry_base_ms << n.min(20)).min(knobs.retry_cap_ms)).sum();
         let eviction = 60_000 + 5_000;
-        let handlers = deliveries * (knobs.handler_timeout_ms + knobs.claim_idle_ms + knobs.claim_period_ms);
+        // With one message in hand at a time those that do not end, or end their process, come one after the other.
+        let tedious = |work: &&Work| matches!(work.fate, Fate::Hang | Fate::Crash(_) | Fate::Slow(_));
+        let tedious = self.work.iter().filter(tedious).count() as u64 + 1;
+        let once = knobs.handler_timeout_ms + knobs.claim_idle_ms + knobs.claim_period_ms;
+        let handlers = tedious * deliveries * once;
         let backlog = self.work.len() as u64 * 20;
         eviction + 2 * knobs.backoff_cap_ms + knobs.send_init_ms + retries * 2 + handlers + backlog + 30_000
     }

@@ -13,6 +13,7 @@ use crate::broker::{Broker, Change, ClientId, Condition, Logged, Object, Out, Pr
 use crate::clock::EPOCH_MS;
 use crate::plan::{BrokerPlan, Persistence};
 use crate::seen::{Host, Line, What, Word};
+use crate::wire::ProtocolError;
 
 /// A broker.
 pub(crate) struct BrokerHost {
@@ -82,6 +83,11 @@ impl BrokerHost {
     pub(crate) fn clock(&self, at: u64) -> ServerTime {
         let us = i128::from(EPOCH_MS) * 1000 + i128::from(at) + i128::from(self.offset_us);
         ServerTime(u64::try_from(us).unwrap_or(0))
+    }
+
+    /// Its clock is what the plan says: idle and due times count on it.
+    pub(crate) fn set_clock_right(&mut self, plan: &crate::plan::Plan) {
+        self.offset_us = plan.brokers.get(self.index as usize).map_or(0, |plan| plan.offset_ms * 1000);
     }
 
     // ---- its process ----
@@ -259,11 +265,25 @@ impl BrokerHost {
             return;
         }
         let had = conn.inbox.len();
-        take_commands(conn, before);
+        if let Err(error) = take_commands(conn, before) {
+            self.refuse_bytes(k, line, error);
+            return;
+        }
+        let Some(conn) = k.net.get_mut(line) else { return };
         if conn.inbox.len() > had && !self.waiting.contains(&line) {
             self.waiting.push_back(line);
         }
         self.wake(k);
+    }
+
+    /// What arrived is no command: the connection is closed. No engine's driver may ever write such a thing.
+    fn refuse_bytes(&mut self, k: &mut Kernel, line: Line, error: ProtocolError) {
+        k.see(Host::Broker(self.index), What::Gap(format!("patience for what is no command: {error}")));
+        let Some(conn) = k.net.get_mut(line) else { return };
+        let bytes = load(conn, &Value::error(error), 2);
+        k.ship(line, Toward::Service, bytes);
+        self.learn_closed(k, line);
+        k.part(line, Toward::Service, false);
     }
 
     /// Sees that the next step is on its way.
@@ -465,7 +485,7 @@ fn line_of(client: ClientId) -> Option<Line> {
 }
 
 /// The commands that have arrived whole.
-fn take_commands(conn: &mut super::net::Conn, before: u64) {
+fn take_commands(conn: &mut super::net::Conn, before: u64) -> Result<(), ProtocolError> {
     let arrived = conn.up.arrived;
     match &mut conn.cargo {
         Cargo::Values { commands, .. } => {
@@ -479,11 +499,12 @@ fn take_commands(conn: &mut super::net::Conn, before: u64) {
             let new = usize::try_from(arrived - before).unwrap_or(usize::MAX).min(up.len());
             let bytes: Vec<u8> = up.drain(..new).collect();
             requests.feed(&bytes);
-            while let Ok(Some(words)) = requests.next() {
+            while let Some(words) = requests.next()? {
                 conn.inbox.push_back(words);
             }
         }
     }
+    Ok(())
 }
 
 /// Puts a reply behind those that are on their way, and says how long it is.
@@ -494,10 +515,11 @@ fn load(conn: &mut super::net::Conn, value: &Value, resp: u8) -> u64 {
             replies.push_back((conn.down.written + bytes, convert::reply(value, resp)));
             bytes
         }
-        Cargo::Bytes { down, .. } => {
+        Cargo::Bytes { down, ends, .. } => {
             let mut bytes = Vec::new();
             crate::wire::encode(value, resp, &mut bytes);
             down.extend(&bytes);
+            ends.push_back(conn.down.written + bytes.len() as u64);
             bytes.len() as u64
         }
     }

@@ -247,6 +247,7 @@ impl FastService {
                 }
             }
             AppEvent::Resubscribe(sub) => self.resubscribe(k, now, sub),
+            AppEvent::Timer(_) => {}
         }
         self.end_turn(k, clock, now);
         true
@@ -635,7 +636,7 @@ const EARLY_EVERY: u64 = 17;
 const AUDIT_EVERY: u64 = 31;
 
 /// The service's end of a connection is gone; the broker learns of it unless the machine vanished.
-fn close_client_end(k: &mut Kernel, line: Line, silently: bool) {
+pub(super) fn close_client_end(k: &mut Kernel, line: Line, silently: bool) {
     let Some(conn) = k.net.get_mut(line) else { return };
     conn.client_open = false;
     let server = conn.server_open;

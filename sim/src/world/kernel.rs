@@ -36,7 +36,7 @@ pub(crate) enum Event {
     ServiceLearns { line: Line, reset: bool },
     /// A service is woken for its deadline, if that is still this.
     Wake { service: u32, life: u32, at: u64 },
-    /// A service ends a turn that took in several inputs.
+    /// A service ends a turn that took in several inputs; in full fidelity, it polls what was woken.
     EndTurn { service: u32, life: u32 },
     /// A broker's process starts.
     BrokerStart(u32),
@@ -67,6 +67,8 @@ pub(crate) enum AppEvent {
     Cancel(u32),
     /// A consumer is ended and started again.
     Resubscribe(u32),
+    /// *Full only.* What a task waits for is over.
+    Timer(u64),
 }
 
 /// Everything shared: time, queue, randomness, network, and what was seen.
@@ -136,6 +138,21 @@ impl Kernel {
             sequence: 0,
             plan,
         }
+    }
+
+    /// One that stands where this one is while it is lent.
+    pub(crate) fn stand_in(&self) -> Self {
+        let plan = Plan {
+            brokers: Vec::new(),
+            services: Vec::new(),
+            work: Vec::new(),
+            faults: Vec::new(),
+            scenario: String::new(),
+            knobs: self.plan.knobs.clone(),
+            network: self.plan.network.clone(),
+            ..self.plan
+        };
+        Self::new(plan)
     }
 
     /// Lets something happen so much later, in microseconds.

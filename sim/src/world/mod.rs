@@ -8,6 +8,7 @@ mod config;
 mod fast;
 mod faults;
 mod flood;
+mod full;
 mod kernel;
 pub(crate) mod net;
 mod record;
@@ -29,6 +30,16 @@ use broker::BrokerHost;
 use kernel::{Event, Kernel};
 use service::ServiceHost;
 
+/// How much of a service is real.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fidelity {
+    /// Its engine, called by the world. Fast.
+    #[default]
+    Fast,
+    /// Its client and driver, too, on sockets of the world, with every byte.
+    Full,
+}
+
 /// A run in progress.
 pub struct World {
     k: Kernel,
@@ -40,6 +51,7 @@ pub struct World {
     phase: Phase,
     /// Goes on after a violation: to see which others follow.
     exhaustive: bool,
+    most_events: u64,
     watcher: Option<Box<dyn FnMut(&Seen)>>,
     /// True time at which the present phase must be over.
     bound: u64,
@@ -49,9 +61,15 @@ impl World {
     /// A world before its first moment.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
+        Self::with(plan, Fidelity::Fast)
+    }
+
+    /// The same in a fidelity.
+    #[must_use]
+    pub fn with(plan: Plan, fidelity: Fidelity) -> Self {
         let brokers = plan.brokers.iter().zip(0u32..).map(|(broker, index)| BrokerHost::new(index, broker)).collect();
-        let services = (0..plan.services.len() as u32).map(|index| ServiceHost::new(index, &plan)).collect();
-        let judge = Judge::new(&plan);
+        let services = (0..plan.services.len() as u32).map(|index| ServiceHost::new(index, &plan, fidelity)).collect();
+        let judge = Judge::new(&plan, fidelity);
         let mut world = Self {
             k: Kernel::new(plan),
             brokers,
@@ -61,6 +79,7 @@ impl World {
             tail: Tail::default(),
             phase: Phase::WarmUp,
             exhaustive: false,
+            most_events: u64::MAX,
             watcher: None,
             bound: u64::MAX,
         };
@@ -78,10 +97,24 @@ impl World {
         self.exhaustive = true;
     }
 
+    /// Ends the run after so many events, wherever it is then: a planted fault may spin.
+    pub fn limit_events(&mut self, events: u64) {
+        self.most_events = events;
+    }
+
     /// Runs to the end, or to the first violated invariant.
     #[must_use]
     pub fn run(mut self) -> Report {
-        while self.phase != Phase::End && (self.exhaustive || self.judge.violations().is_empty()) {
+        self.drive();
+        self.report()
+    }
+
+    /// Moves until it is over. What was seen by then can be reported even if this panics.
+    pub(crate) fn drive(&mut self) {
+        while self.phase != Phase::End
+            && self.k.events < self.most_events
+            && (self.exhaustive || self.judge.violations().is_empty())
+        {
             let Some(event) = self.k.next() else { break };
             self.dispatch(event);
             self.look_at_seen();
@@ -89,6 +122,9 @@ impl World {
         if self.phase == Phase::End {
             self.judge.end(self.k.at, &self.k.plan);
         }
+    }
+
+    pub(crate) fn report(self) -> Report {
         Report {
             scenario: self.k.plan.scenario.clone(),
             seed: self.k.plan.seed,
@@ -189,7 +225,7 @@ impl World {
             | Event::Flood(_)
             | Event::Look => return None,
         };
-        self.services.get_mut(service as usize).filter(|host| host.is_paused())
+        self.services.get_mut(service as usize).filter(|host| host.holds(event))
     }
 
     fn with_service(&mut self, service: u32, act: impl FnOnce(&mut ServiceHost, &mut Kernel)) {
@@ -342,6 +378,7 @@ impl World {
     /// Whoever is down is started: what does not come right now never will.
     fn heal(&mut self) {
         for broker in &mut self.brokers {
+            broker.set_clock_right(&self.k.plan);
             broker.start(&mut self.k);
         }
         for service in &mut self.services {

@@ -60,8 +60,14 @@ pub(crate) struct Pipe {
 pub(crate) enum Cargo {
     /// Values, each with the place of its last byte.
     Values { commands: VecDeque<(u64, Command)>, replies: VecDeque<(u64, Reply)> },
-    /// Bytes, not yet taken by the receiver.
-    Bytes { up: VecDeque<u8>, down: VecDeque<u8>, requests: Box<crate::wire::Requests> },
+    /// Bytes, not yet taken by the receiver; and where each reply ends.
+    Bytes { up: VecDeque<u8>, down: VecDeque<u8>, ends: VecDeque<u64>, requests: Box<crate::wire::Requests> },
+}
+
+impl Cargo {
+    pub(crate) fn bytes() -> Self {
+        Self::Bytes { up: VecDeque::new(), down: VecDeque::new(), ends: VecDeque::new(), requests: Box::default() }
+    }
 }
 
 struct Cut {

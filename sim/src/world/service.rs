@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use flota_core::output::ClosedReason;
 
+use super::Fidelity;
 use super::fast::FastService;
+use super::full::FullService;
 use super::kernel::{AppEvent, Event, Kernel};
 use crate::clock::HostClock;
 use crate::plan::Plan;
@@ -17,7 +19,8 @@ pub(crate) struct ServiceHost {
     pub(crate) clock: HostClock,
     /// Starts of its process so far.
     lives: u32,
-    process: Option<FastService>,
+    fidelity: Fidelity,
+    process: Option<Process>,
     paused: bool,
     held: Vec<Event>,
     /// Its messages, in the order of their times; where it is in them.
@@ -25,8 +28,14 @@ pub(crate) struct ServiceHost {
     next: usize,
 }
 
+/// A process, in the fidelity of the run.
+enum Process {
+    Fast(Box<FastService>),
+    Full(Box<FullService>),
+}
+
 impl ServiceHost {
-    pub(crate) fn new(index: u32, plan: &Plan) -> Self {
+    pub(crate) fn new(index: u32, plan: &Plan, fidelity: Fidelity) -> Self {
         let service = plan.services.get(index as usize);
         let (rate, offset) = service.map_or((0, 0), |service| (service.rate_ppm, service.offset_ms));
         let mut work: Vec<u32> =
@@ -37,6 +46,7 @@ impl ServiceHost {
             // Machines have been up for different times.
             clock: HostClock::new(rate, 1_000_000 + u64::from(index) * 777_777, offset),
             lives: 0,
+            fidelity,
             process: None,
             paused: false,
             held: Vec::new(),
@@ -48,12 +58,16 @@ impl ServiceHost {
     // ---- its process ----
 
     pub(crate) fn start(&mut self, k: &mut Kernel) {
-        if self.process.as_ref().is_some_and(|process| !process.stopped) {
+        if self.process.as_ref().is_some_and(|process| !process.is_stopped()) {
             return;
         }
         self.rerun(k);
         self.lives += 1;
-        self.process = Some(FastService::start(self.index, self.lives, &self.clock, k));
+        let (index, life) = (self.index, self.lives);
+        self.process = Some(match self.fidelity {
+            Fidelity::Fast => Process::Fast(Box::new(FastService::start(index, life, &self.clock, k))),
+            Fidelity::Full => Process::Full(Box::new(FullService::start(index, life, &self.clock, k))),
+        });
     }
 
     /// Kills the process; with its machine, nobody is told.
@@ -61,22 +75,24 @@ impl ServiceHost {
         self.paused = false;
         self.held.clear();
         self.rerun(k);
-        if let Some(mut process) = self.process.take() {
-            process.die(k, machine);
+        match self.process.take() {
+            Some(Process::Fast(mut process)) => process.die(k, machine),
+            Some(Process::Full(mut process)) => process.die(k, machine),
+            None => {}
         }
     }
 
     pub(crate) fn shutdown(&mut self, k: &mut Kernel, grace_us: u64) {
-        if let Some(process) = &mut self.process
-            && !process.stopping
-        {
-            process.shutdown(k, &self.clock, grace_us);
+        match &mut self.process {
+            Some(Process::Fast(process)) if !process.stopping => process.shutdown(k, &self.clock, grace_us),
+            Some(Process::Full(process)) if !process.is_stopping() => process.shutdown(k, grace_us),
+            _ => {}
         }
     }
 
     /// After an ordered stop: a new process, whether or not the old one has come to its end.
     pub(crate) fn restart(&mut self, k: &mut Kernel) {
-        if self.process.as_ref().is_some_and(|process| !process.stopped) {
+        if self.process.as_ref().is_some_and(|process| !process.is_stopped()) {
             self.crash(k, false);
         }
         self.start(k);
@@ -104,34 +120,44 @@ impl ServiceHost {
         for event in time {
             // After everything of this moment, whatever the order of equal times.
             let Event::Wake { service, life, .. } = event else { continue };
-            if let Some(process) = &mut self.process {
-                let at = k.at + 1;
-                process.wake_anew(at);
-                k.at(at, Event::Wake { service, life, at });
+            let at = k.at + 1;
+            match &mut self.process {
+                Some(Process::Fast(process)) => process.wake_anew(at),
+                Some(Process::Full(process)) => process.wake_anew(at),
+                None => continue,
             }
+            k.at(at, Event::Wake { service, life, at });
         }
     }
 
+    /// Keeps an event for the time when it goes on; none that its machine takes in without it.
     pub(crate) fn hold(&mut self, event: Event) {
         self.held.push(event);
     }
 
-    pub(crate) fn is_paused(&self) -> bool {
-        self.paused
+    /// Whether an event for its process has to wait: it stands still. Sockets belong to its machine, which does not.
+    pub(crate) fn holds(&self, event: &Event) -> bool {
+        let arrives = matches!(event, Event::Datagram { .. } | Event::ToService { .. } | Event::ServiceLearns { .. });
+        self.paused && !(arrives && self.fidelity == Fidelity::Full)
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
-        self.process.as_ref().is_none_or(|process| process.stopped)
+        self.process.as_ref().is_none_or(Process::is_stopped)
     }
 
     /// All its messages are handed over, and none is in a handler's hands.
     pub(crate) fn is_settled(&self, plan: &Plan) -> bool {
-        self.next_work(plan).is_none() && self.process.as_ref().is_none_or(FastService::is_settled)
+        let idle = match &self.process {
+            Some(Process::Fast(process)) => process.is_settled(),
+            Some(Process::Full(process)) => process.is_settled(),
+            None => true,
+        };
+        self.next_work(plan).is_none() && idle
     }
 
     /// Feeds what was recorded to a fresh engine.
     pub(crate) fn rerun(&mut self, k: &mut Kernel) {
-        if let Some(process) = &mut self.process
+        if let Some(Process::Fast(process)) = &mut self.process
             && let Some((inputs, differs)) = process.recorder.rerun()
         {
             k.see(Host::Service(self.index), What::Rerun { inputs, differs });
@@ -151,10 +177,10 @@ impl ServiceHost {
     pub(crate) fn work(&mut self, k: &mut Kernel) {
         let Some(item) = self.work.get(self.next).copied() else { return };
         self.next += 1;
-        if let Some(process) = &mut self.process
-            && !process.stopping
-        {
-            process.submit(k, &self.clock, Item(item));
+        match &mut self.process {
+            Some(Process::Fast(process)) if !process.stopping => process.submit(k, &self.clock, Item(item)),
+            Some(Process::Full(process)) if !process.is_stopping() => process.submit(k, Item(item)),
+            _ => {}
         }
         if let Some(at) = self.next_work(&k.plan) {
             k.at(at, Event::Work(self.index));
@@ -165,61 +191,90 @@ impl ServiceHost {
         if life != self.lives {
             return;
         }
-        let Some(process) = &mut self.process else { return };
-        if !process.app(k, &self.clock, event) {
-            self.crash(k, false);
-            let us = 500_000 + k.hosts.below(1_500_000);
-            k.after(us, Event::ServiceStart(self.index));
+        match &mut self.process {
+            Some(Process::Fast(process)) => {
+                if !process.app(k, &self.clock, event) {
+                    self.end_by_handler(k);
+                }
+            }
+            Some(Process::Full(process)) => process.app(k, &event),
+            None => {}
         }
     }
 
+    /// A handler has ended the process: it is started again.
+    fn end_by_handler(&mut self, k: &mut Kernel) {
+        self.crash(k, false);
+        let us = 500_000 + k.hosts.below(1_500_000);
+        k.after(us, Event::ServiceStart(self.index));
+    }
+
     pub(crate) fn datagram(&mut self, k: &mut Kernel, from: SocketAddr, payload: Bytes) {
-        if let Some(process) = self.live() {
-            process.0.datagram(k, process.1, from, payload);
+        match &mut self.process {
+            Some(Process::Fast(process)) => process.datagram(k, &self.clock, from, payload),
+            Some(Process::Full(process)) => process.datagram(k, from, payload),
+            None => {}
         }
     }
 
     pub(crate) fn dialled(&mut self, k: &mut Kernel, line: Line, refused: bool) {
-        if let Some(process) = self.live() {
-            process.0.dialled(k, process.1, line, refused);
+        match &mut self.process {
+            Some(Process::Fast(process)) => process.dialled(k, &self.clock, line, refused),
+            Some(Process::Full(process)) => process.dialled(k, line, refused),
+            None => {}
         }
     }
 
     pub(crate) fn receive(&mut self, k: &mut Kernel, line: Line, upto: u64) {
-        if let Some(process) = self.live() {
-            process.0.receive(k, process.1, line, upto);
+        match &mut self.process {
+            Some(Process::Fast(process)) => process.receive(k, &self.clock, line, upto),
+            Some(Process::Full(process)) => process.receive(k, line, upto),
+            None => {}
         }
     }
 
     pub(crate) fn writable(&mut self, k: &mut Kernel, line: Line) {
-        if let Some(process) = self.live() {
-            process.0.writable(k, process.1, line);
+        match &mut self.process {
+            Some(Process::Fast(process)) => process.writable(k, &self.clock, line),
+            Some(Process::Full(process)) => process.writable(k, line),
+            None => {}
         }
     }
 
     pub(crate) fn closed(&mut self, k: &mut Kernel, line: Line, reason: ClosedReason, detail: &str) {
-        if let Some(process) = self.live() {
-            process.0.closed(k, process.1, line, reason, detail);
+        match &mut self.process {
+            Some(Process::Fast(process)) => process.closed(k, &self.clock, line, reason, detail),
+            Some(Process::Full(process)) => process.closed(k, line, reason),
+            None => {}
         }
     }
 
     pub(crate) fn wake(&mut self, k: &mut Kernel, life: u32, at: u64) {
-        if life == self.lives
-            && let Some(process) = self.live()
-        {
-            process.0.wake(k, process.1, at);
+        match &mut self.process {
+            Some(Process::Fast(process)) if life == self.lives => process.wake(k, &self.clock, at),
+            Some(Process::Full(process)) if life == self.lives => process.wake(k, at),
+            _ => {}
         }
     }
 
     pub(crate) fn end_turn(&mut self, k: &mut Kernel, life: u32) {
-        if life == self.lives
-            && let Some(process) = self.live()
-        {
-            process.0.end_open_turn(k, process.1);
+        match &mut self.process {
+            Some(Process::Fast(process)) if life == self.lives => process.end_open_turn(k, &self.clock),
+            Some(Process::Full(process)) if life == self.lives => {
+                if !process.poll(k, &self.clock) {
+                    self.end_by_handler(k);
+                }
+            }
+            _ => {}
         }
     }
+}
 
-    fn live(&mut self) -> Option<(&mut FastService, &HostClock)> {
-        self.process.as_mut().map(|process| (process, &self.clock))
+impl Process {
+    fn is_stopped(&self) -> bool {
+        match self {
+            Self::Fast(process) => process.stopped,
+            Self::Full(process) => process.stopped,
+        }
     }
 }

@@ -1,0 +1,181 @@
+//! `flota-sim mutants`: an oracle that nobody has ever seen fail is no evidence.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use flota_core::mutant::Mutant;
+use flota_sim::Trial;
+use flota_sim::invariants::PANIC;
+use flota_sim::scenario::Scenario;
+use serde::Serialize;
+
+use crate::args::MutantArgs;
+use crate::error::{End, Failure, Outcome};
+use crate::output::{self, Style};
+use crate::progress::Progress;
+use crate::{plans, pool};
+
+pub(crate) fn run(args: &MutantArgs) -> Outcome {
+    if cfg!(not(feature = "mutants")) {
+        return Err(Failure::usage("this build has no planted faults").hint("build it with the feature `mutants`"));
+    }
+    let all: Vec<Mutant> = if args.only.is_empty() { Mutant::ALL.to_vec() } else { args.only.clone() };
+    let stop = pool::interrupt();
+    let mut progress = Progress::over(all.len() as u64, "planted faults");
+    let style = Style::for_stream(io::stdout().is_terminal());
+    let (mut caught, mut missed, mut skipped) = (0, 0, 0);
+    if !args.json {
+        output::write(&format!("{}\n", style.dim(HEADING)))?;
+    }
+    let work = |n: u64| all.get(n as usize).map(|mutant| hunt(*mutant, args.seeds, &stop));
+    pool::run(0..all.len() as u64, args.jobs, &stop, work, |row| {
+        let Some(row) = row else { return Ok(()) };
+        progress.one(row.simulated_us);
+        match row.outcome {
+            Caught::Yes => caught += 1,
+            Caught::No => missed += 1,
+            Caught::OutOfReach => skipped += 1,
+        }
+        progress.above(|| if args.json { output::json(&row) } else { output::write(&row.line(style)) })
+    })?;
+    progress.end();
+    let interrupted = stop.load(Ordering::Relaxed);
+    if !args.json {
+        output::write(&format!("{caught} caught, {missed} not caught, {skipped} in the driver, which is not run\n"))?;
+    }
+    Ok(match (interrupted, missed) {
+        (true, _) => End::Interrupted,
+        (false, 0) => End::Holds,
+        (false, _) => End::Fails,
+    })
+}
+
+const HEADING: &str = "invariant  planted fault                 runs  scenario   seed  also broken";
+
+/// A run that has broken something goes on for so many events, to see what else breaks: some faults spin.
+const MOST_EVENTS: u64 = 3_000_000;
+
+/// What came of one planted fault.
+#[derive(Serialize)]
+struct Row {
+    invariant: u8,
+    mutant: &'static str,
+    what: &'static str,
+    outcome: Caught,
+    /// Runs until it was noticed, or in all.
+    runs: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scenario: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
+    /// Other invariants that did not hold, in the run that noticed it or in any.
+    others: BTreeSet<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    panic: Option<String>,
+    #[serde(skip)]
+    simulated_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Caught {
+    Yes,
+    No,
+    /// It is in a part that these runs do without.
+    OutOfReach,
+}
+
+/// Runs seeds until the invariant that a fault proves does not hold.
+fn hunt(mutant: Mutant, seeds: u64, stop: &AtomicBool) -> Row {
+    let target = mutant.invariants().first().copied().unwrap_or_default();
+    let mut row = Row {
+        invariant: target,
+        mutant: mutant.name(),
+        what: mutant.what(),
+        outcome: if mutant.is_in_driver() { Caught::OutOfReach } else { Caught::No },
+        runs: 0,
+        scenario: None,
+        seed: None,
+        others: BTreeSet::new(),
+        panic: None,
+        simulated_us: 0,
+    };
+    if mutant.is_in_driver() {
+        return row;
+    }
+    for scenario in scenarios(mutant) {
+        for seed in 0..seeds {
+            if stop.load(Ordering::Relaxed) {
+                return row;
+            }
+            let trial = Trial::with(plans::draw(scenario, seed, None, Some(mutant)), |world| {
+                world.exhaust();
+                world.limit_events(MOST_EVENTS);
+            });
+            row.runs += 1;
+            row.simulated_us += trial.report.simulated_us;
+            let broken: BTreeSet<u8> = trial.report.violations.iter().map(|violation| violation.invariant).collect();
+            if let Some(panic) = trial.report.violations.iter().find(|violation| violation.invariant == PANIC) {
+                row.panic.get_or_insert_with(|| panic.text.clone());
+            }
+            if broken.contains(&target) {
+                row.outcome = Caught::Yes;
+                row.scenario = Some(scenario.name());
+                row.seed = Some(seed);
+                row.others = broken.into_iter().filter(|other| *other != target && *other != PANIC).collect();
+                return row;
+            }
+            row.others.extend(broken.into_iter().filter(|other| *other != PANIC));
+        }
+    }
+    row
+}
+
+/// Where a fault is most likely to show, then everywhere else that runs fast.
+fn scenarios(mutant: Mutant) -> Vec<Scenario> {
+    let first: &[Scenario] = match mutant {
+        Mutant::GlobalCounter | Mutant::FiresEarly => &[Scenario::Calm],
+        Mutant::LimitOffByOne | Mutant::BackoffHalved | Mutant::RetryNotDue | Mutant::RetryNever => &[Scenario::Poison],
+        Mutant::FullTableGrows | Mutant::NetworkUnchecked | Mutant::HostNameDialled => &[Scenario::Flood],
+        _ => &[Scenario::Swarm],
+    };
+    let rest = [
+        Scenario::Swarm,
+        Scenario::Churn,
+        Scenario::Crash,
+        Scenario::Partition,
+        Scenario::Flood,
+        Scenario::Poison,
+        Scenario::Rolling,
+        Scenario::Clocks,
+        Scenario::Calm,
+    ];
+    let mut all = first.to_vec();
+    all.extend(rest.into_iter().filter(|scenario| !first.contains(scenario)));
+    all
+}
+
+impl Row {
+    fn line(&self, style: Style) -> String {
+        let mut text = format!("{:>9}  {:<28}", self.invariant, self.mutant);
+        let others: Vec<String> = self.others.iter().map(u8::to_string).collect();
+        let seed = self.seed.map_or(String::new(), |seed| seed.to_string());
+        let _ = match self.outcome {
+            Caught::Yes => {
+                let scenario = self.scenario.unwrap_or_default();
+                write!(text, "  {:>4}  {scenario:<9}  {seed:>4}  {}", self.runs, others.join(" "))
+            }
+            Caught::No => {
+                let missed = style.bad(&format!("{:<15}", "not caught"));
+                write!(text, "  {:>4}  {missed}  {}", self.runs, others.join(" "))
+            }
+            Caught::OutOfReach => write!(text, "  {:>4}  {}", "-", style.dim("in the driver")),
+        };
+        if let Some(panic) = &self.panic {
+            let _ = write!(text, "  ({panic})");
+        }
+        format!("{}\n", text.trim_end())
+    }
+}

@@ -15,14 +15,16 @@ use crate::plan::Plan;
 use crate::report::Report;
 use crate::seen::Seen;
 use crate::trial::Trial;
+use crate::world::Fidelity;
 use film::Film;
 
 /// Runs a plan and draws it: what came of it, and the page as HTML.
 #[must_use]
-pub fn run(plan: Plan) -> (Trial, String) {
+pub fn run(plan: Plan, fidelity: Fidelity) -> (Trial, String) {
     let film = Rc::new(RefCell::new(Film::new(&plan)));
     let watcher = Rc::clone(&film);
-    let trial = Trial::watched(plan, move |seen: &Seen| watcher.borrow_mut().see(seen));
+    let see = move |seen: &Seen| watcher.borrow_mut().see(seen);
+    let trial = Trial::with(plan, fidelity, |world| world.watch(see));
     let page = page(&film.borrow(), &trial.report);
     (trial, page)
 }

@@ -78,6 +78,14 @@ mod tests {
     use flota_core::mutant::Mutant;
 
     #[test]
+    fn the_readme_lists_them() {
+        let readme = include_str!("../README.md");
+        for (number, name, what) in ALL {
+            assert!(readme.contains(&format!("| {number} | {name} | {what} |")), "{number} {name}");
+        }
+    }
+
+    #[test]
     fn every_invariant_that_a_planted_fault_breaks_has_a_name() {
         for mutant in Mutant::ALL {
             for number in mutant.invariants() {

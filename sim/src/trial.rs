@@ -9,8 +9,8 @@ use crate::invariants::PANIC;
 use crate::oracle::{Marks, Violation};
 use crate::plan::Plan;
 use crate::report::Report;
-use crate::seen::{Host, Seen};
-use crate::world::World;
+use crate::seen::Host;
+use crate::world::{Fidelity, World};
 
 /// A run that is over, however it ended.
 #[derive(Clone, Debug)]
@@ -22,16 +22,16 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Runs a plan to its end, or to the first violated invariant.
+    /// Runs a plan with engines alone, to its end or to the first violated invariant.
     #[must_use]
     pub fn run(plan: Plan) -> Self {
-        Self::with(plan, |_| {})
+        Self::with(plan, Fidelity::Fast, |_| {})
     }
 
     /// Runs a plan as `prepare` wants it: watched, exhaustive, limited.
     #[must_use]
-    pub fn with(plan: Plan, prepare: impl FnOnce(&mut World)) -> Self {
-        let mut world = match catch_unwind(|| World::new(plan.clone())) {
+    pub fn with(plan: Plan, fidelity: Fidelity, prepare: impl FnOnce(&mut World)) -> Self {
+        let mut world = match catch_unwind(|| World::with(plan.clone(), fidelity)) {
             Ok(world) => world,
             Err(panic) => return Self { report: never_began(plan, text_of(&*panic)), panicked: true },
         };
@@ -44,12 +44,6 @@ impl Trial {
             report.violations.push(Violation { invariant: PANIC, at, host: Host::World, text });
         }
         Self { report, panicked: outcome.is_err() }
-    }
-
-    /// Runs a plan and shows everything that is seen to somebody.
-    #[must_use]
-    pub fn watched(plan: Plan, watcher: impl FnMut(&Seen) + 'static) -> Self {
-        Self::with(plan, |world| world.watch(watcher))
     }
 
     /// The first thing that did not hold.
@@ -107,9 +101,11 @@ mod tests {
     fn a_panic_is_the_failure_of_its_run_and_keeps_what_was_seen() {
         let plan = Scenario::Calm.draw(1, 2_000);
         let mut left = 200;
-        let trial = Trial::watched(plan, move |_| {
-            left -= 1;
-            assert!(left > 0, "enough of it");
+        let trial = Trial::with(plan, Fidelity::Fast, |world| {
+            world.watch(move |_| {
+                left -= 1;
+                assert!(left > 0, "enough of it");
+            });
         });
         assert_eq!(trial.failed(), Some(PANIC));
         let failure = trial.failure().expect("a failure");

@@ -110,6 +110,7 @@ conversations! {
     readonly
     reap
     recovery_refused
+    refused_after_doubt
     refused_reads
     refusing
     registry

@@ -125,8 +125,8 @@ impl Fleet {
         }
         let Some(member) = self.members.get(earlier) else { return };
         let answered = member.rest.alternatives.iter().position(|place| place.address == address);
-        if let Some(answered) = answered.filter(|_| !member.ready) {
-            // The other address has just answered, so there is nothing to wait for.
+        if let Some(answered) = answered.filter(|_| !member.ready || !member.place.is_alive()) {
+            // The other address has just answered, so there is nothing to wait for; and nobody announces the one in use.
             self.switch(earlier, answered, cx);
         }
         self.settle(earlier, cx);

@@ -293,7 +293,10 @@ impl Producer {
                     cx.stats.stored += 1;
                     Ok(Outcome::Stored(Stored { id: sending.id, broker, partition: sending.partition, entry }))
                 }
-                None => Err(OpError::Unanswered(self.at(broker).unwrap_or_else(nowhere))),
+                None => Err(match &sending.ambiguous {
+                    Some(at) => OpError::Ambiguous(at.clone()),
+                    None => OpError::Unanswered(self.at(broker).unwrap_or_else(nowhere)),
+                }),
             },
         };
         let stored = matches!(result, Ok(Outcome::Stored(_)));
@@ -502,7 +505,11 @@ impl Producer {
             | ErrorClass::ExecAbort
             | ErrorClass::NoProto
             | ErrorClass::UnknownCommand
-            | ErrorClass::Other => self.finish(op, Err(OpError::Refused(refused)), cx),
+            // Refused here; but an earlier attempt elsewhere may have been stored.
+            | ErrorClass::Other => {
+                let error = sending.ambiguous.take().map_or(OpError::Refused(refused), OpError::Ambiguous);
+                self.finish(op, Err(error), cx);
+            }
         }
     }
 

@@ -83,6 +83,11 @@ impl Film {
         }
     }
 
+    /// When faults were over.
+    pub(super) fn healed_at(&self) -> Option<u64> {
+        self.phases.iter().find(|(_, phase)| *phase == Phase::Liveness).map(|(at, _)| *at)
+    }
+
     pub(super) fn see(&mut self, seen: &Seen) {
         self.end = seen.at;
         match seen.host {

@@ -20,7 +20,10 @@ const MARKS_HEIGHT: f64 = 22.0;
 const VIEW_HEIGHT: f64 = 6.0;
 
 pub(super) fn drawing(film: &Film, report: &Report) -> String {
-    let mut canvas = Canvas { svg: String::new(), y: 44.0, scale: Scale::to(film.end), end: film.end };
+    let scale = Scale::to(film.end, film.healed_at().unwrap_or(0));
+    let canvas = |y| Canvas { svg: String::new(), y, scale, end: film.end };
+    let (mut back, mut over) = (canvas(0.0), canvas(0.0));
+    let mut canvas = canvas(56.0);
     canvas.network(&report.plan);
     for (index, broker) in film.brokers.iter().enumerate().take(HOSTS) {
         canvas.begin_lane(&format!("broker {index}"));
@@ -45,10 +48,8 @@ pub(super) fn drawing(film: &Film, report: &Report) -> String {
     }
     canvas.y += 8.0;
     let bottom = canvas.y;
-    let mut back = Canvas { svg: String::new(), y: 0.0, scale: Scale::to(film.end), end: film.end };
     back.phases(&film.phases, bottom);
     back.axis(bottom);
-    let mut over = Canvas { svg: String::new(), y: 0.0, scale: Scale::to(film.end), end: film.end };
     over.moments_of_failure(report, bottom);
     let width = RIGHT + 12.0;
     let left_out = film.brokers.len().saturating_sub(HOSTS) + film.services.len().saturating_sub(HOSTS);
@@ -102,16 +103,17 @@ impl Canvas {
             let name = match phase {
                 Phase::WarmUp => "warm-up",
                 Phase::Safety => "work and faults",
+                Phase::Liveness if self.scale.is_bent() => "healed (compressed)",
                 Phase::Liveness => "healed",
                 Phase::Quiesce => "shutdown",
                 Phase::End => continue,
             };
             let (from, to) = (self.scale.x(from), self.scale.x(to));
             if n % 2 == 0 {
-                self.rect((from, to), (18.0, bottom - 18.0), "band", name);
+                self.rect((from, to), (30.0, bottom - 30.0), "band", name);
             }
-            if to - from > name.len() as f64 * 6.0 {
-                self.text(from + 4.0, 13.0, "dim", name);
+            if to - from > name.len() as f64 * 7.0 {
+                self.text(from + 4.0, 26.0, "dim", name);
             }
         }
     }
@@ -120,8 +122,8 @@ impl Canvas {
         for at in self.scale.ticks() {
             let x = self.scale.x(at);
             let _ =
-                writeln!(self.svg, "<line class=\"grid\" x1=\"{x:.1}\" y1=\"34\" x2=\"{x:.1}\" y2=\"{bottom:.0}\"/>");
-            self.text(x + 3.0, 31.0, "dim", &format!("{} s", at / 1_000_000));
+                writeln!(self.svg, "<line class=\"grid\" x1=\"{x:.1}\" y1=\"46\" x2=\"{x:.1}\" y2=\"{bottom:.0}\"/>");
+            self.text(x + 3.0, 43.0, "dim", &format!("{} s", at / 1_000_000));
         }
     }
 
@@ -180,16 +182,15 @@ impl Canvas {
             if said.is_empty() {
                 continue;
             }
-            let (from, to) = (self.scale.bin_begins(n), self.scale.bin_begins(n + 1));
-            let title = format!("{} to {}: {}", seconds(from), seconds(to), said.join(", "));
-            let (from, to) = (self.scale.x(from), self.scale.x(to) - 0.6);
+            let ((from, begins), (to, ends)) = (self.scale.bin_begins(n), self.scale.bin_begins(n + 1));
+            let title = format!("{} to {}: {}", seconds(begins), seconds(ends), said.join(", "));
             let mut y = bottom;
             for (count, class) in bin.iter().zip(["sent", "given", "acked", "retried", "dead"]) {
                 if *count > 0 {
                     // What is rare must be seen, too.
                     let height = (f64::from(*count) / f64::from(most) * MARKS_HEIGHT).max(2.5);
                     y = (y - height).max(top);
-                    self.rect((from, to), (y, height.min(bottom - y)), class, &title);
+                    self.rect((from, to - 0.6), (y, height.min(bottom - y)), class, &title);
                 }
             }
         }

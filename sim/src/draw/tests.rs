@@ -6,7 +6,7 @@ use crate::scenario::Scenario;
 fn a_page_stands_alone_and_says_what_happened() {
     let mut plan = Scenario::Calm.draw(7, 3_000);
     plan.faults.push(Fault { at_ms: 3_100, for_ms: 500, what: Trouble::BrokerPause { broker: 0 } });
-    let (trial, page) = run(plan);
+    let (trial, page) = run(plan, Fidelity::Fast);
     assert!(page.contains(&format!("{:016x}", trial.report.hash)));
     for word in ["broker 0", "service 0", ">pause<", "Last transitions", "class=\"sent\"", "class=\"ready\""] {
         assert!(page.contains(word), "no {word}");
@@ -22,7 +22,7 @@ fn a_page_stands_alone_and_says_what_happened() {
 #[test]
 fn watching_changes_nothing() {
     let plan = Scenario::Churn.draw(5, 4_000);
-    assert_eq!(run(plan.clone()).0.report.hash, Trial::run(plan).report.hash);
+    assert_eq!(run(plan.clone(), Fidelity::Fast).0.report.hash, Trial::run(plan).report.hash);
 }
 
 #[test]

@@ -137,7 +137,7 @@ impl HandState {
 
 /// The number of a group of the plan; what follows a dot does not belong to it.
 #[must_use]
-pub fn group_number(name: &[u8]) -> Option<u8> {
+pub(crate) fn group_number(name: &[u8]) -> Option<u8> {
     let text = std::str::from_utf8(name).ok()?.strip_prefix('g')?;
     text.split('.').next()?.parse().ok()
 }

@@ -9,6 +9,7 @@ mod fleet;
 mod hands;
 mod hygiene;
 mod ledger;
+mod outcomes;
 mod producer;
 mod progress;
 mod quiet;
@@ -20,6 +21,7 @@ mod track;
 
 pub use hands::{ConsumerState, HandState, Hands, Spot, Who};
 pub use ledger::{EntryState, GroupState, ItemState, Ledger, PendingState, ServiceState, StreamState};
+pub use outcomes::{Class, Outcome};
 
 use std::collections::BTreeMap;
 

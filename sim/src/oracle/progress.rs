@@ -1,5 +1,5 @@
 //! What must not take long: taking back what is pending under a living consumer's name and in nobody's hand (45), and
-//! consuming from a broker whose memory is full (48).
+//! consuming from a broker whose memory is full (48), and asking for messages while there is credit (29).
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +26,8 @@ pub(crate) struct Progress {
 /// When a consumer last had no room.
 #[derive(Clone, Copy, Debug, Default)]
 struct Busy {
+    /// It had something in hand.
+    held: u64,
     /// Its credit was used up.
     full: u64,
     /// It had a suspect in hand, beside which no other may run.
@@ -38,6 +40,9 @@ const LOOK_US: u64 = 200_000;
 const MARGIN_US: u64 = 1_000_000;
 /// Round trips, turns that are put off, and a claim that waits behind other claims.
 const SLACK_US: u64 = 2_000_000;
+
+/// How long a reader rests after a refusal.
+const REST_US: u64 = 5_000_000;
 
 impl Progress {
     pub(crate) fn new(plan: &Plan) -> Self {
@@ -83,6 +88,9 @@ impl Progress {
     fn look(&mut self, scene: &Scene<'_>, verdict: &mut Verdict) {
         for (who, consumer) in scene.ledger.hands.consumers().filter(|(_, consumer)| consumer.ended.is_none()) {
             let busy = self.busy.entry(who).or_default();
+            if consumer.held > 0 || consumer.stopping {
+                busy.held = scene.at;
+            }
             if consumer.held >= consumer.in_flight {
                 busy.full = scene.at;
             }
@@ -90,6 +98,7 @@ impl Progress {
                 busy.suspect = scene.at;
             }
         }
+        self.look_at_readers(scene, verdict);
         for ((broker, key), stream) in scene.ledger.streams.iter().filter(|(_, stream)| stream.partition.is_some()) {
             for (name, group) in &stream.groups {
                 for (id, pending) in &group.pending {
@@ -102,6 +111,28 @@ impl Progress {
                     let spot = Spot { broker: *broker, key: key.clone(), id: *id };
                     self.look_at_waiting(&spot, number, entry.at, scene, verdict);
                 }
+            }
+        }
+    }
+
+    /// Who has nothing in hand has all its credit, and asks for messages.
+    fn look_at_readers(&self, scene: &Scene<'_>, verdict: &mut Verdict) {
+        for (service, broker, idle_since) in self.quiet.idle_readers() {
+            let life = scene.ledger.services.get(service as usize).and_then(|state| state.life);
+            let ours = |who: &Who| who.service == service && Some(who.life) == life;
+            let mut open = scene.ledger.hands.consumers().filter(|(who, state)| ours(who) && state.ended.is_none());
+            if life.is_none() || !open.all(|(who, _)| active(who, scene).is_some()) {
+                continue;
+            }
+            let busy = self.busy.iter().filter(|(who, _)| ours(who)).map(|(_, busy)| busy.held).max();
+            let quiet = self.quiet.since(service, broker, scene.at, scene.plan, |_| false);
+            let since = idle_since.max(busy.unwrap_or(0)).max(quiet);
+            let most = self.limit_us(broker, scene.plan) + REST_US;
+            if scene.at.saturating_sub(since) > most {
+                verdict.fail(29, scene.at, Host::Service(service), || {
+                    let passed = (scene.at - since) / 1000;
+                    format!("nothing is in hand, and for {passed} ms it has asked broker {broker} for nothing on a connection of a subscription; credit that nothing holds must be used")
+                });
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::plan::{Plan, Trouble};
-use crate::seen::{Host, Line, Seen, What};
+use crate::seen::{Host, Line, Seen, What, Word};
 use crate::world;
 
 /// The last disturbances.
@@ -26,6 +26,18 @@ struct Link {
     connected: bool,
     /// Commands that its socket has not taken whole.
     unsent: u64,
+    /// Commands without an answer.
+    unanswered: u64,
+    /// It belongs to a subscription: something was read on it.
+    reads: bool,
+    /// When the last of them was answered.
+    answered: u64,
+}
+
+impl Link {
+    fn new(service: u32, broker: u32) -> Self {
+        Self { service, broker, connected: false, unsent: 0, unanswered: 0, reads: false, answered: 0 }
+    }
 }
 
 impl Quiet {
@@ -58,6 +70,12 @@ impl Quiet {
     /// How many connections are open between the two.
     pub(crate) fn connections(&self, service: u32, broker: u32) -> usize {
         self.lines.values().filter(|link| link.connected && link.service == service && link.broker == broker).count()
+    }
+
+    /// Connections of subscriptions on which nothing is asked: service, broker, since when.
+    pub(crate) fn idle_readers(&self) -> impl Iterator<Item = (u32, u32, u64)> {
+        let idle = self.lines.values().filter(|link| link.connected && link.reads && link.unanswered == 0);
+        idle.map(|link| (link.service, link.broker, link.answered))
     }
 
     pub(crate) fn see(&mut self, seen: &Seen, plan: &Plan) {
@@ -93,7 +111,7 @@ impl Quiet {
             }
             What::Dialled { line, to, .. } => {
                 if let Some(broker) = world::broker_at(to, plan.brokers.len()) {
-                    self.lines.insert(*line, Link { service, broker, connected: false, unsent: 0 });
+                    self.lines.insert(*line, Link::new(service, broker));
                     self.pairs.insert((service, broker), at);
                 }
             }
@@ -103,8 +121,18 @@ impl Quiet {
                     self.pairs.insert((service, link.broker), at);
                 }
             }
-            What::Wrote { line, .. } => {
-                self.lines.entry(*line).and_modify(|link| link.unsent += 1);
+            What::Wrote { line, command, .. } => {
+                if let Some(link) = self.lines.get_mut(line) {
+                    link.unsent += 1;
+                    link.unanswered += 1;
+                    link.reads |= matches!(command, Word::ReadGroup | Word::Read);
+                }
+            }
+            What::Replied(line) => {
+                if let Some(link) = self.lines.get_mut(line) {
+                    link.unanswered = link.unanswered.saturating_sub(1);
+                    link.answered = at;
+                }
             }
             What::Sent(line, commands) => {
                 self.lines.entry(*line).and_modify(|link| link.unsent = link.unsent.saturating_sub(*commands));

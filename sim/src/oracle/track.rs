@@ -34,6 +34,8 @@ pub(super) struct Lines(BTreeMap<Line, Wire>);
 pub(super) struct Wire {
     pub(super) service: u32,
     pub(super) to: Endpoint,
+    /// The dial has succeeded.
+    pub(super) connected: bool,
     /// Commands without an answer, oldest first.
     pub(super) unanswered: VecDeque<Word>,
 }
@@ -59,7 +61,13 @@ impl Lines {
                 News::Nothing
             }
             What::Dialled { line, to, .. } => {
-                self.0.insert(*line, Wire { service, to: to.clone(), unanswered: VecDeque::new() });
+                self.0.insert(*line, Wire { service, to: to.clone(), connected: false, unanswered: VecDeque::new() });
+                News::Nothing
+            }
+            What::Connected(line) => {
+                if let Some(wire) = self.0.get_mut(line) {
+                    wire.connected = true;
+                }
                 News::Nothing
             }
             What::Wrote { line, command, .. } => {

@@ -40,7 +40,7 @@ impl fmt::Display for Item {
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>12.6} {:<11} ", Seconds(self.at), self.host.to_string())?;
+        write!(f, "{:>12} {:<11} ", Seconds(self.at), self.host.to_string())?;
         self.what.fmt(f)
     }
 }

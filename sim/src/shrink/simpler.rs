@@ -8,11 +8,12 @@ use crate::plan::{
 impl<F: FnMut(&Plan) -> Option<u8>> Shrinker<F> {
     /// A network and limits that do nothing by themselves: all at once, or one by one.
     pub(super) fn calmer(&mut self) {
-        if !self.attempt(|plan| CALMER.iter().for_each(|calm| calm(plan))) {
+        if !self.attempt(calm) {
             for calm in CALMER {
                 self.attempt(calm);
             }
         }
+        self.attempt(|plan| plan.network.latency_us = Network::default().latency_us);
     }
 
     /// Hosts that start at once, with true clocks.
@@ -65,6 +66,11 @@ impl<F: FnMut(&Plan) -> Option<u8>> Shrinker<F> {
     }
 }
 
+/// A network and limits that do nothing by themselves.
+pub(super) fn calm(plan: &mut Plan) {
+    CALMER.iter().for_each(|calm| calm(plan));
+}
+
 /// More items than this are not looked at one by one: something else must make the lists shorter first.
 const FEW: usize = 30;
 
@@ -78,7 +84,6 @@ const CALMER: &[fn(&mut Plan)] = &[
     |plan| plan.network.udp_twice = 0,
     |plan| plan.network.udp_damage = 0,
     |plan| plan.network.batch = 0,
-    |plan| plan.network.latency_us = Network::default().latency_us,
     |plan| plan.knobs.pipeline = Knobs::default().pipeline,
     |plan| plan.knobs.fleet_max = Knobs::default().fleet_max,
     |plan| plan.knobs.backlog_ops = Knobs::default().backlog_ops,

@@ -67,3 +67,18 @@ fn hosts_move_up_together_with_what_names_them() {
     let small = shrink(plan, fails);
     assert_eq!((small.brokers.len(), small.services.len(), small.faults.len()), (1, 1, 1));
 }
+
+#[test]
+fn a_message_is_timed_when_many_were_needed_to_be_on_time_by_chance() {
+    // It takes a message on its way at the crash; and, unless they are timed, a dozen others.
+    let fails = |plan: &Plan| {
+        let crash = plan.faults.iter().find(|fault| matches!(fault.what, Trouble::BrokerCrash { .. }))?;
+        let window = crash.at_ms.saturating_sub(45)..crash.at_ms.saturating_sub(20);
+        let on_its_way = plan.work.iter().any(|work| window.contains(&work.at_ms));
+        let together = plan.work.iter().all(|work| work.at_ms == plan.work[0].at_ms);
+        (on_its_way && (together || plan.work.len() > 12)).then_some(3)
+    };
+    let plan = (0..).map(|seed| Scenario::Churn.draw(seed, 60_000)).find(|plan| fails(plan).is_some());
+    let small = shrink(plan.expect("a plan that fails"), fails);
+    assert_eq!((small.work.len(), small.faults.len()), (1, 1), "{small:?}");
+}

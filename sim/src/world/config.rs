@@ -76,13 +76,7 @@ pub(crate) fn fleet_digest(engine: &Engine) -> u64 {
 /// Lets the engine count itself.
 #[cfg(feature = "mutants")]
 pub(crate) fn audit(engine: &Engine, service: u32, k: &mut Kernel) {
-    k.see(
-        Host::Service(service),
-        What::Audited({
-            let _ = engine;
-            Ok(())
-        }),
-    );
+    k.see(Host::Service(service), What::Audited(engine.audit()));
 }
 
 #[cfg(not(feature = "mutants"))]

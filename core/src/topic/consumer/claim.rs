@@ -241,13 +241,21 @@ impl Consumer {
             "".into()
         ];
         if job.from == own && !cx.mutant(Mutant::ClaimOwnInHand) {
-            let in_hand =
-                hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == job.stream);
-            args.extend(in_hand.map(|(_, held)| Arg::Id(held.entry)));
+            // What came from a data set that cannot be reached may be this one under its earlier name: rather later than
+            // twice at once.
+            let unsettled = reader.unsettled(job.stream);
+            let readers = &self.readers;
+            let lost = |of: u32| readers.get(of as usize).is_some_and(super::reader::Reader::is_detached);
+            let in_hand = hand.iter().map(|(_, held)| held).filter(|held| {
+                held.sub == self.id && held.stream == job.stream && (held.reader == at || lost(held.reader))
+            });
+            args.extend(in_hand.map(|held| Arg::Id(held.entry)));
             // Verdicts that are on their way.
-            args.extend(reader.unsettled(job.stream).into_iter().map(Arg::Id));
+            args.extend(unsettled.into_iter().map(Arg::Id));
         }
-        reader.claiming = Some(job);
+        if let Some(reader) = self.readers.get_mut(at as usize) {
+            reader.claiming = Some(job);
+        }
         let eval = Eval { script: Script::Claim, keys, args };
         self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Claim, cx);
     }

@@ -56,6 +56,8 @@ pub(crate) enum Answer {
     Reap,
     Kill,
     Leave,
+    /// Of putting the data set's name back.
+    Name,
 }
 
 /// All subscriptions, and every message in hand.
@@ -316,7 +318,7 @@ impl Consumers {
             Answer::Release => consumer.on_released(at, &reply, cx),
             Answer::Kill => consumer.on_killed(at, matches!(reply, Reply::Int(_)), cx),
             Answer::Leave => consumer.on_left(at, cx),
-            Answer::Reap => {}
+            Answer::Reap | Answer::Name => {}
         }
         self.mark(sub);
     }

@@ -194,6 +194,11 @@ impl Reader {
         self.keys.iter().zip(0u16..).zip(&self.bad).filter(|(_, bad)| !**bad).map(|(stream, _)| stream)
     }
 
+    /// Whether its data set cannot be reached: gone, or known under another name now.
+    pub(super) fn is_detached(&self) -> bool {
+        self.broker.is_none()
+    }
+
     /// Whether nothing refers to it any more.
     fn is_vacant(&self) -> bool {
         self.broker.is_none() && self.held == 0 && self.is_settled()
@@ -437,7 +442,10 @@ impl Consumer {
         match error.class() {
             ErrorClass::NoGroup => self.rejoin(at, hand, cx),
             // The stream was deleted under a blocked read: look again, which recreates it.
-            ErrorClass::Unblocked => self.ensure(at, cx),
+            ErrorClass::Unblocked => {
+                self.name_store(at, cx);
+                self.ensure(at, cx);
+            }
             ErrorClass::WrongType => self.check_types(at, cx),
             _ => self.rest(at, "reading (XREADGROUP)", error, cx),
         }
@@ -478,7 +486,7 @@ impl Consumer {
                 }
             }
             Answer::Kill => self.on_killed(at, false, cx),
-            Answer::Reap | Answer::Rejoin => {}
+            Answer::Reap | Answer::Rejoin | Answer::Name => {}
         }
     }
 

@@ -162,8 +162,17 @@ impl Consumer {
     /// The group is gone, on one stream at least.
     pub(super) fn rejoin(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         if self.readers.get(at as usize).is_some_and(|reader| reader.stage == Stage::Live) {
+            self.name_store(at, cx);
             self.register(at, hand, cx);
         }
+    }
+
+    /// Whatever removed a stream or its group may have removed the data set's name with it. It goes by that name still:
+    /// under another one, after the next restart, it would be taken for another data set, and what is in hand for lost.
+    pub(super) fn name_store(&self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get(at as usize).filter(|reader| !reader.store.is_empty()) else { return };
+        let words = ["SET", key::STORE, &reader.store, "NX"].map(|word| bytes::Bytes::copy_from_slice(word.as_bytes()));
+        self.command(at, Command::Raw(words.into()), Answer::Name, cx);
     }
 
     /// Registers. Where a stream is still the one that was read and its group is gone, the group goes on where it was; a

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use flota_core::mutant::Mutant;
 use flota_sim::scenario::Scenario;
+use flota_sim::world::Fidelity;
 
 /// A deterministic simulator for Flota: the same seed is the same run.
 #[derive(Debug, Parser)]
@@ -46,6 +47,15 @@ pub(crate) struct What {
     /// Plant a fault: see `flota-sim mutants`
     #[arg(long, value_name = "NAME", value_parser = mutant)]
     pub(crate) mutant: Option<Mutant>,
+    /// Run the real driver and client, not the engine alone
+    #[arg(long)]
+    pub(crate) full: bool,
+}
+
+impl What {
+    pub(crate) fn fidelity(&self) -> Fidelity {
+        if self.full { Fidelity::Full } else { Fidelity::Fast }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -62,9 +72,6 @@ pub(crate) struct RunArgs {
     /// Write a line of JSON per seed, and a last one
     #[arg(long)]
     pub(crate) json: bool,
-    /// Run the real driver and its handles, not the engine alone
-    #[arg(long)]
-    pub(crate) full: bool,
     /// Draw the run as a page; for one seed
     #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
     pub(crate) html: Option<PathBuf>,
@@ -109,6 +116,9 @@ pub(crate) struct ShrinkArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Each fault is caught when the first of its invariants does not hold; a panic alone does not count. Runs are of half a
+minute: `flota-sim run SCENARIO --seed N --minutes 0.5 --mutant NAME` is the run that the table names.")]
 pub(crate) struct MutantArgs {
     /// Seeds of each scenario that are tried until the fault is noticed
     #[arg(long, value_name = "N", default_value_t = 20)]

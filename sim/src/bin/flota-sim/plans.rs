@@ -83,5 +83,8 @@ pub(crate) fn named(what: &What, seed: u64) -> String {
     if let Some(mutant) = what.mutant {
         let _ = write!(words, " --mutant {mutant}");
     }
+    if what.full {
+        words.push_str(" --full");
+    }
     words
 }

@@ -19,7 +19,8 @@ pub(crate) fn run(args: &ShrinkArgs) -> Outcome {
         }
         (None, None) => return Err(Failure::usage("there is nothing to shrink")),
     };
-    let Some(target) = Trial::run(plan.clone()).failed() else {
+    let run = |plan: &Plan| Trial::with(plan.clone(), args.what.fidelity(), |_| {});
+    let Some(target) = run(&plan).failed() else {
         eprintln!("every invariant holds in this plan: there is nothing to shrink");
         return Ok(End::Holds);
     };
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &ShrinkArgs) -> Outcome {
             return None;
         }
         runs += 1;
-        let failed = Trial::run(candidate.clone()).failed();
+        let failed = run(candidate).failed();
         if failed == Some(target) {
             best = candidate.items();
         }
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &ShrinkArgs) -> Outcome {
         failed
     });
     progress.end();
-    let trial = Trial::run(small.clone());
+    let trial = run(&small);
     let text = trial.failure().map_or("", |failure| failure.text.as_str());
     eprintln!("{} still does not hold: {text}", invariants::title(target));
     eprintln!("before  {before}");
@@ -52,7 +53,8 @@ pub(crate) fn run(args: &ShrinkArgs) -> Outcome {
         None => output::write(&json)?,
         Some(path) => {
             output::file(path, &json)?;
-            eprintln!("reproduce  flota-sim run --plan {}", path.display());
+            let full = if args.what.full { " --full" } else { "" };
+            eprintln!("reproduce  flota-sim run --plan {}{full}", path.display());
         }
     }
     Ok(if stop.load(Ordering::Relaxed) { End::Interrupted } else { End::Fails })

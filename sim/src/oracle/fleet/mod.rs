@@ -16,7 +16,7 @@ use super::{Oracle, Scene, Verdict};
 use crate::plan::Plan;
 use crate::seen::{Host, Line, Seen, What, Word};
 use crate::world::{broker_address, broker_at};
-use model::{Expiry, Late, Model, Owed, Rules, State, Taken};
+use model::{Expiry, Late, Model, Overdue, Owed, Rules, State, Taken};
 
 pub(super) struct Fleet {
     rules: Rules,
@@ -89,7 +89,13 @@ impl Oracle for Fleet {
             What::Fleet { id, address, change } => {
                 listener.told(service, *id, address, change, &self.rules, &self.lines, seen, scene, verdict);
             }
-            What::Dialled { to, .. } => listener.dialled(to, &self.rules, seen, verdict),
+            What::Dialled { to, .. } => {
+                let dials = self.lines.of(service).filter(|wire| wire.to == *to && !wire.connected).count();
+                if dials > 1 {
+                    verdict.mark("two dials of one address raced");
+                }
+                listener.dialled(to, &self.rules, seen, verdict);
+            }
             What::Turn { time_passed, .. } => listener.turn(service, *time_passed, seen, scene, verdict),
             _ => {}
         }
@@ -255,10 +261,10 @@ impl Listener {
         } else if just_resumed {
             None
         } else {
-            model.overdue(now_us, TURN_US).map(|(address, us)| Late::Alive(address, us))
+            model.overdue(now_us, TURN_US).map(Late::Alive)
         };
         match late {
-            Some(Late::Alive(address, us)) => self.expired_late(&address, us, now_us, seen, verdict),
+            Some(Late::Alive(overdue)) => self.expired_late(&overdue, now_us, seen, verdict),
             Some(Late::Unmoved(address)) => verdict.fail(12, seen.at, seen.host, || {
                 format!("{address} has lapsed; its member is alive at another address and should go on there")
             }),
@@ -278,16 +284,17 @@ impl Listener {
         }
     }
 
-    fn expired_late(&self, address: &Endpoint, us: u64, now_us: u64, seen: &Seen, verdict: &mut Verdict) {
+    fn expired_late(&self, overdue: &Overdue, now_us: u64, seen: &Seen, verdict: &mut Verdict) {
         let text = || {
             format!(
-                "{address} should have expired {} ago by this service's own clock, and is still a member",
-                seconds(us)
+                "{} should have expired {} ago by this service's own clock, and is still a member",
+                overdue.address,
+                seconds(overdue.late_us)
             )
         };
         verdict.fail(10, seen.at, seen.host, text);
         // What should have been ignored may have kept it alive.
-        if let Some(refused) = self.refused_us.filter(|refused| *refused + us + 5_000_000 > now_us) {
+        if let Some(refused) = self.refused_us.filter(|refused| *refused >= overdue.last_up_us) {
             verdict.fail(13, seen.at, seen.host, || {
                 format!(
                     "{}; a datagram that is refused was heard {} ago and may have prolonged it",

@@ -124,10 +124,17 @@ pub(super) enum Expiry {
 
 /// Something that should have happened by now.
 pub(super) enum Late {
-    /// A member whose last address lapsed so many microseconds ago.
-    Alive(Endpoint, u64),
+    /// A member whose last address has lapsed.
+    Alive(Overdue),
     /// A member whose address lapsed and that has another one to go on at.
     Unmoved(Endpoint),
+}
+
+/// A member that should have expired; times in microseconds of the process's own clock.
+pub(super) struct Overdue {
+    pub(super) address: Endpoint,
+    pub(super) late_us: u64,
+    pub(super) last_up_us: u64,
 }
 
 impl Rules {
@@ -557,7 +564,8 @@ impl Model {
             if is_dead && others {
                 late.get_or_insert(Late::Unmoved(in_use));
             } else if is_dead {
-                late.get_or_insert(Late::Alive(in_use, now_us.saturating_sub(end)));
+                let late_us = now_us.saturating_sub(end);
+                late.get_or_insert(Late::Alive(Overdue { address: in_use, late_us, last_up_us: member.last_up_us }));
             }
         }
         let labels: Vec<u32> = gone.iter().map(|(_, label)| *label).collect();
@@ -567,7 +575,7 @@ impl Model {
     }
 
     /// A member that should have expired some time ago, seen without the passing of time: no timer was set for it.
-    pub(super) fn overdue(&self, now_us: u64, slack_us: u64) -> Option<(Endpoint, u64)> {
+    pub(super) fn overdue(&self, now_us: u64, slack_us: u64) -> Option<Overdue> {
         if now_us <= self.next_lapse_us.saturating_add(slack_us) {
             return None;
         }
@@ -575,7 +583,7 @@ impl Model {
             let in_use = member.in_use.clone()?;
             let end = member.places.keys().map(|address| member.end_us(address)).max().unwrap_or(0);
             let is_due = member.state == State::Present && !member.is_static() && now_us > end + slack_us;
-            is_due.then(|| (in_use, now_us - end))
+            is_due.then(|| Overdue { address: in_use, late_us: now_us - end, last_up_us: member.last_up_us })
         })
     }
 

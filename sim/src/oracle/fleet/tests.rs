@@ -73,6 +73,7 @@ fn silence_ends_a_member_at_its_time() {
     bench.at += PATIENCE_US;
     tell(&mut bench, 0, 0, expired());
     turn(&mut bench, true);
+    bench.service(What::HungUp(Line(0)));
     tell(&mut bench, 0, 0, BrokerChange::Forgotten);
     turn(&mut bench, true);
     assert_eq!(bench.violated(), []);
@@ -157,6 +158,7 @@ fn a_member_lives_as_long_as_any_of_its_addresses() {
     hear(&mut bench, &Say(1, 0, true, "up"));
     turn(&mut bench, false);
     bench.at += PATIENCE_US - SECOND;
+    bench.service(What::HungUp(Line(0)));
     dial(&mut bench, 1, address(0, true));
     turn(&mut bench, true);
     assert_eq!(bench.violated(), []);

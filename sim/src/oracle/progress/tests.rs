@@ -85,3 +85,19 @@ fn a_broker_whose_memory_is_full_is_consumed_from() {
     wait(&mut unacknowledged, 9);
     assert_eq!(unacknowledged.violated(), [48]);
 }
+
+#[test]
+fn who_has_nothing_in_hand_asks_for_messages() {
+    let idle = |answered: bool| {
+        let mut bench = bench();
+        bench.service(What::Wrote { line: Line(1), command: Word::ReadGroup, bytes: 100 });
+        bench.service(What::Sent(Line(1), 1));
+        if answered {
+            bench.service(What::Replied(Line(1)));
+        }
+        wait(&mut bench, 15);
+        bench.violated()
+    };
+    assert_eq!(idle(false), []);
+    assert_eq!(idle(true), [29]);
+}

@@ -23,12 +23,21 @@ mod subject;
 mod wire;
 
 use std::env;
+use std::io::{Write, stderr};
 use std::sync::Mutex;
 
 use lies::{Liar, Lie};
 use runner::{Bench, Tally};
 use server::{Kind, Server};
 use subject::{Model, Subject};
+
+/// Says something also where the test passes, whose output is not shown.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        // Nobody may be listening.
+        let _ = writeln!(stderr(), $($text)*);
+    }};
+}
 
 /// One server at a time: they are busy.
 static TURN: Mutex<()> = Mutex::new(());
@@ -53,7 +62,7 @@ fn the_model_is_like_valkey_8_1() {
 fn a_model_that_lies_is_found_out() {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let Some((kind, executable)) = Kind::ALL.into_iter().find_map(|kind| Some((kind, kind.find()?))) else {
-        eprintln!("SKIPPED: no server is there");
+        say!("SKIPPED: no server is there");
         return;
     };
     let server = Server::start(&executable, "lies");
@@ -80,7 +89,7 @@ fn check(kind: Kind) {
 
 fn run(kind: Kind, subject: &mut dyn Subject, sequences: u64) {
     let Some(executable) = kind.find() else {
-        eprintln!("SKIPPED: {} is not there; run sim/servers.sh FOLDER and set FLOTA_SERVERS=FOLDER", kind.name());
+        say!("SKIPPED: {} is not there; run sim/servers.sh FOLDER and set FLOTA_SERVERS=FOLDER", kind.name());
         return;
     };
     let server = Server::start(&executable, "real");
@@ -107,24 +116,24 @@ fn run(kind: Kind, subject: &mut dyn Subject, sequences: u64) {
 }
 
 fn report(kind: Kind, seed: u64, bench: &mut Bench<'_>, sequence: &generator::Sequence, found: &runner::Difference) {
-    eprintln!("== {}: a difference with FLOTA_DIFF_SEED={seed}, at step {}", kind.name(), found.step);
+    say!("== {}: a difference with FLOTA_DIFF_SEED={seed}, at step {}", kind.name(), found.step);
     match shrink::shrink(bench, sequence, found) {
-        Some((short, difference)) => eprintln!("{} commands are enough:\n{difference}\n", short.steps.len()),
-        None => eprintln!("it does not happen again:\n{found}\n"),
+        Some((short, difference)) => say!("{} commands are enough:\n{difference}\n", short.steps.len()),
+        None => say!("it does not happen again:\n{found}\n"),
     }
 }
 
 fn summarize(kind: Kind, tally: &Tally) {
-    eprintln!(
-        "== {}: {} sequences without a difference, {} commands, somebody blocked in {} sequences\n{}",
+    say!(
+        "== {}: {} sequences without a difference, {} commands, somebody blocked in {} sequences",
         kind.name(),
         tally.sequences,
         tally.commands,
         tally.with_blocked,
-        names::table(tally),
     );
+    println!("{}", names::table(tally));
     if tally.sequences < names::FEWEST {
-        eprintln!("too few sequences to say whether they tried everything");
+        say!("too few sequences to say whether they tried everything");
         return;
     }
     assert!(tally.with_blocked * 10 >= tally.sequences, "blocked in only {} sequences", tally.with_blocked);

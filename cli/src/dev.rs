@@ -142,7 +142,10 @@ async fn kept(folder: &Path, ports: &mut Ports) -> Result<Embedded, Failure> {
                 Failure::new("dev", format!("{} does not hold an address: {text:?}", file.display()))
                     .hint("write ADDR:PORT there, or remove the file for a new address")
             })?;
-            let hint = format!("to let it have another address, remove {}", file.display());
+            let hint = format!(
+                "is `flota dev` running on this folder already? To let the broker have another address, remove {}",
+                file.display()
+            );
             let options = Options { address, dir: Some(folder.to_path_buf()), ..Options::default() };
             start(options).await.map_err(|why| match why.kind() {
                 io::ErrorKind::AddrInUse => failed(&why).hint(hint),

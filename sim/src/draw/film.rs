@@ -156,10 +156,8 @@ impl ServiceFilm {
             What::Settled { hand, verdict: Given::Done, live: true } => {
                 self.handled.insert(*hand);
             }
-            What::Answered { hand, result } => {
-                if self.handled.remove(hand) && *result == Settled::Ok {
-                    self.moments.push((at, Mark::Acked));
-                }
+            What::Answered { hand, result } if self.handled.remove(hand) && *result == Settled::Ok => {
+                self.moments.push((at, Mark::Acked));
             }
             What::Settled { verdict: Given::Retry, live: true, .. } => self.moments.push((at, Mark::Retried)),
             What::Settled { verdict: Given::Reject, live: true, .. } => self.moments.push((at, Mark::Dead)),

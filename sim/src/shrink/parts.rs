@@ -69,7 +69,9 @@ impl<F: FnMut(&Plan) -> Option<u8>> Shrinker<F> {
         for service in 0..self.best.services.len() {
             self.attempt(|plan| plan.services[service].consumes.clear());
             for consume in (0..self.best.services[service].consumes.len()).rev() {
-                self.attempt(|plan| drop(plan.services[service].consumes.remove(consume)));
+                self.attempt(|plan| {
+                    plan.services[service].consumes.remove(consume);
+                });
             }
         }
     }

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &MutantArgs) -> Outcome {
 const HEADING: &str = "invariant  planted fault                 runs  scenario   seed  also broken";
 
 /// A run that has broken something goes on for so many events, to see what else breaks: some faults spin.
-const MOST_EVENTS: u64 = 3_000_000;
+const MOST_EVENTS: u64 = 600_000;
 
 /// Half a minute of work and faults: many short runs see more than a few long ones.
 const FOR_MS: u64 = 30_000;

@@ -434,7 +434,13 @@ impl Plan {
         let tedious = self.work.iter().filter(tedious).count() as u64 + 1;
         let once = knobs.handler_timeout_ms + knobs.claim_idle_ms + knobs.claim_period_ms;
         let handlers = tedious * deliveries * once;
+        // On a clock that was set back everything is that much younger than it is: idle times and delays start over.
+        let back = |fault: &Fault| match fault.what {
+            Trouble::BrokerStep { by_ms, .. } => by_ms.min(0).unsigned_abs(),
+            _ => 0,
+        };
+        let back: u64 = self.faults.iter().map(back).sum();
         let backlog = self.work.len() as u64 * 20;
-        eviction + 2 * knobs.backoff_cap_ms + knobs.send_init_ms + retries * 2 + handlers + backlog + 30_000
+        eviction + 2 * knobs.backoff_cap_ms + knobs.send_init_ms + retries * 2 + handlers + backlog + back + 30_000
     }
 }

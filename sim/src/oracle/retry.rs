@@ -231,6 +231,14 @@ impl Retrying {
             let given_back = hand.given_back && hand.started;
             hand.group == group && (given_back || hand.verdict.is_some_and(|(verdict, _)| verdict != Given::Done))
         };
+        // The script takes it from its last holder and buries it in one step.
+        let name = Plan::group(group);
+        let last = scene.ledger.streams.get(&(spot.broker, spot.key.clone())).and_then(|stream| {
+            stream.groups.get(name.as_bytes())?.pending.get(&spot.id).map(|pending| pending.consumer.clone())
+        });
+        if let Some(last) = last {
+            self.taken_over(spot.clone(), group, &last, scene);
+        }
         let excused = most < SUSPICION_NEEDS || self.alone.contains(&(spot.clone(), group));
         if !excused && !scene.ledger.hands.at(&spot).any(failed) {
             verdict.fail(27, scene.at, host, || {

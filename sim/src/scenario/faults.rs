@@ -197,7 +197,7 @@ fn service_step(rng: &mut Rng, plan: &Plan) -> Trouble {
 }
 
 fn step(rng: &mut Rng) -> i64 {
-    let by = *rng.pick(&[10, 1_000, 60_000, 3_600_000]);
+    let by = *rng.pick(&[10, 1_000, 10_000, 60_000, 60_000, 3_600_000]);
     if rng.chance(500_000) { by } else { -by }
 }
 

@@ -85,11 +85,6 @@ impl BrokerHost {
         ServerTime(u64::try_from(us).unwrap_or(0))
     }
 
-    /// Its clock is what the plan says: idle and due times count on it.
-    pub(crate) fn set_clock_right(&mut self, plan: &crate::plan::Plan) {
-        self.offset_us = plan.brokers.get(self.index as usize).map_or(0, |plan| plan.offset_ms * 1000);
-    }
-
     // ---- its process ----
 
     /// Starts, with what its disk holds.

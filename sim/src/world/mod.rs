@@ -362,7 +362,6 @@ impl World {
     /// Whoever is down is started: what does not come right now never will.
     fn heal(&mut self) {
         for broker in &mut self.brokers {
-            broker.set_clock_right(&self.k.plan);
             broker.start(&mut self.k);
         }
         for service in &mut self.services {

@@ -13,7 +13,7 @@ use flota_core::output::{BrokerChange, NotAdmitted};
 
 use super::track::{Lines, News, TURN_US, mono_us, seconds};
 use super::{Oracle, Scene, Verdict};
-use crate::plan::Plan;
+use crate::plan::{Fidelity, Plan};
 use crate::seen::{Host, Line, Seen, What, Word};
 use crate::world::{broker_address, broker_at};
 use model::{Expiry, Late, Model, Overdue, Owed, Rules, State, Taken};
@@ -61,6 +61,8 @@ impl Oracle for Fleet {
         let Host::Service(service) = seen.host else { return };
         let Some(listener) = self.services.get_mut(service as usize) else { return };
         match self.lines.see(seen) {
+            // In full fidelity it is written a moment after it was placed: a goodbye may come between.
+            News::Wrote(_, Word::Add(_)) if scene.plan.fidelity == Fidelity::Full => {}
             News::Wrote(line, word) => listener.wrote(line, word, &self.lines, &self.rules, seen, verdict),
             News::Gone(_) => listener.lines = listener.lines.saturating_sub(1),
             News::Answered(..) | News::Nothing => {}

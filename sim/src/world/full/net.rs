@@ -73,6 +73,8 @@ impl net::Net for SimNet {
     type Alarm = SimAlarm;
 
     fn now(&self) -> Now {
+        // A driver asks once in each of its rounds: what it told in the last comes before what it hears in this one.
+        self.0.tell_fleet();
         let state = self.0.state();
         state.clock.now(state.k.at)
     }
@@ -200,6 +202,7 @@ impl net::Stream for SimStream {
             if let Some(end) = state.ends.get_mut(&self.line) {
                 end.writer = Some(cx.waker().clone());
             }
+            state.see(What::Stuck(self.line));
             return Poll::Pending;
         }
         if state.hesitates() {

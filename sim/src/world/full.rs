@@ -7,6 +7,7 @@ mod app;
 mod executor;
 mod net;
 mod outside;
+mod runner;
 
 use std::net::SocketAddr;
 use std::task::Waker;

@@ -80,6 +80,8 @@ impl net::Net for SimNet {
     }
 
     fn dial(&mut self, to: &Endpoint) -> SimDial {
+        // What an engine says before it dials is seen before it dials.
+        self.0.tell_fleet();
         let mut guard = self.0.state();
         let state = &mut *guard;
         let line = state.k.net.open(Conn {
@@ -145,7 +147,7 @@ impl Future for SimDial {
 impl Drop for SimDial {
     fn drop(&mut self) {
         if let Some(line) = self.line {
-            self.outside.state().let_go(line);
+            self.outside.let_go(line);
         }
     }
 }
@@ -217,7 +219,7 @@ impl net::Stream for SimStream {
 
 impl Drop for SimStream {
     fn drop(&mut self) {
-        self.outside.state().let_go(self.line);
+        self.outside.let_go(self.line);
     }
 }
 
@@ -267,17 +269,22 @@ impl State {
             self.see(What::Closed { line, why: Closed { reason, detail: detail.to_string() } });
         }
     }
+}
 
+impl Outside {
     /// The driver drops a connection.
-    fn let_go(&mut self, line: Line) {
-        if self.dead {
+    fn let_go(&self, line: Line) {
+        if self.state().dead {
             return;
         }
-        let Some(end) = self.ends.remove(&line) else { return };
+        self.tell_fleet();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let Some(end) = state.ends.remove(&line) else { return };
         if !end.told {
-            self.see(What::HungUp(line));
+            state.see(What::HungUp(line));
         }
-        close_client_end(&mut self.k, line, false);
+        close_client_end(&mut state.k, line, false);
     }
 }
 

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use flota_core::config::Endpoint;
@@ -195,6 +196,11 @@ impl State {
     /// How long a handler waits for its turn, in microseconds.
     pub(super) fn lag_us(&mut self) -> u64 {
         if self.k.hosts.chance(200_000) { self.k.hosts.below(50_000) } else { 0 }
+    }
+
+    /// How long handlers may go on when their consumer ends.
+    pub(super) fn grace(&mut self) -> Duration {
+        Duration::from_millis(self.k.hosts.below(2_000))
     }
 
     fn learn_place(&mut self, id: BrokerId, address: &Endpoint) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use flota_sim::broker::Change;
-use flota_sim::plan::Fidelity;
+use flota_sim::plan::{Fidelity, Trouble};
 use flota_sim::scenario::Scenario;
 use flota_sim::seen::{Given, Hand, Host, Item, Seen, What};
 use flota_sim::world::item_in;
@@ -99,7 +99,10 @@ fn told(report: &Report) -> String {
 fn all_hold(scenario: &str, range: std::ops::Range<u64>) {
     let mut failed = Vec::new();
     for seed in seeds(range) {
-        let report = run(scenario, seed, Fidelity::Full);
+        let mut plan = plan(scenario, seed, Fidelity::Full);
+        // Clocks that are set back are judged in fast fidelity.
+        plan.faults.retain(|fault| !matches!(fault.what, Trouble::BrokerStep { .. }));
+        let report = World::new(plan).run();
         if let Some(first) = report.violations.first() {
             failed.push(format!("seed {seed}: {} {}: {}", first.invariant, first.host, first.text));
         }

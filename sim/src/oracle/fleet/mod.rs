@@ -96,7 +96,7 @@ impl Oracle for Fleet {
                 if dials > 1 {
                     verdict.mark("two dials of one address raced");
                 }
-                listener.dialled(to, &self.rules, seen, verdict);
+                listener.dialled(to, &self.rules, seen, scene, verdict);
             }
             What::Turn { time_passed, .. } => listener.turn(service, *time_passed, seen, scene, verdict),
             _ => {}
@@ -212,13 +212,13 @@ impl Listener {
     }
 
     /// 13 and 14: whom it dials.
-    fn dialled(&mut self, to: &Endpoint, rules: &Rules, seen: &Seen, verdict: &mut Verdict) {
+    fn dialled(&mut self, to: &Endpoint, rules: &Rules, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
         self.lines += 1;
         let Some(model) = &mut self.model else { return };
         if !rules.allows(to) {
             verdict.fail(14, seen.at, seen.host, || format!("it dials {to}, which is outside of the allowed networks"));
         }
-        if !model.dialled(to) {
+        if !model.dialled(to) && scene.plan.fidelity == Fidelity::Fast {
             let text = to.to_string();
             let refused = self.refused_now.iter().any(|(_, datagram)| datagram.contains(&text));
             verdict.fail(if refused { 13 } else { 12 }, seen.at, seen.host, || {

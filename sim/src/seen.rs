@@ -212,6 +212,8 @@ pub enum What {
     },
     /// It closes one.
     HungUp(Line),
+    /// *Full only.* Its system takes no more bytes for now, and there are more.
+    Stuck(Line),
 
     // ---- its engine: fast only ----
     /// A turn: inputs taken in, outputs drained, until when it waits now. In full fidelity it is a poll of the driver:

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use flota_sim::broker::Change;
-use flota_sim::plan::Fidelity;
+use flota_sim::plan::{Fidelity, Trouble};
 use flota_sim::scenario::Scenario;
 use flota_sim::seen::{Given, Hand, Host, Item, Seen, What};
 use flota_sim::world::item_in;
@@ -13,7 +13,10 @@ use flota_sim::{Plan, Report, World};
 
 fn plan(scenario: &str, seed: u64, fidelity: Fidelity) -> Plan {
     let scenario = Scenario::named(scenario).expect("a scenario of that name");
-    Plan { fidelity, ..scenario.draw(seed, FOR_MS) }
+    let mut plan = Plan { fidelity, ..scenario.draw(seed, FOR_MS) };
+    // Brokers' clocks that are set back are judged in fast fidelity.
+    plan.faults.retain(|fault| !matches!(fault.what, Trouble::BrokerStep { .. }));
+    plan
 }
 
 /// Shorter than usual: every test of the workspace runs these.
@@ -74,7 +77,10 @@ impl Watch {
 }
 
 fn outcomes(seed: u64, fidelity: Fidelity) -> BTreeMap<Item, Outcome> {
-    let plan = plan("calm", seed, fidelity);
+    let mut plan = plan("calm", seed, fidelity);
+    // A link that is slower than what is sent, and senders that give up, are faults, too.
+    plan.network.send_buffer = 64 << 10;
+    plan.knobs.send_init_ms = 30_000;
     let watch = Rc::new(RefCell::new(Watch::default()));
     let mut world = World::new(plan.clone());
     let watcher = Rc::clone(&watch);
@@ -106,14 +112,16 @@ fn all_hold(scenario: &str, range: std::ops::Range<u64>) {
 
 #[test]
 fn without_faults_both_fidelities_lead_to_the_same_outcomes() {
+    let mut differ = Vec::new();
     for seed in seeds(0..40) {
         let (fast, full) = (outcomes(seed, Fidelity::Fast), outcomes(seed, Fidelity::Full));
         assert!(fast.values().filter(|outcome| outcome.stored).count() > 100, "calm {seed} sends next to nothing");
-        for (item, outcome) in &fast {
-            assert_eq!(Some(outcome), full.get(item), "calm {seed}, {item:?}: fast on the left, full on the right");
+        let items: BTreeSet<&Item> = fast.keys().chain(full.keys()).collect();
+        for item in items.into_iter().filter(|item| fast.get(item) != full.get(item)) {
+            differ.push(format!("calm {seed}, {item:?}:\n fast {:?}\n full {:?}", fast.get(item), full.get(item)));
         }
-        assert_eq!(fast.len(), full.len(), "calm {seed}: as many messages");
     }
+    assert!(differ.is_empty(), "{}", differ.join("\n"));
 }
 
 #[test]
@@ -154,7 +162,16 @@ fn reproduce() {
     for seed in seeds(0..1) {
         for fidelity in [Fidelity::Full, Fidelity::Fast] {
             let began = std::time::Instant::now();
-            let report = run(&scenario, seed, fidelity);
+            let mut world = World::new(plan(&scenario, seed, fidelity));
+            if let Ok(part) = std::env::var("FLOTA_SIM_TRACE") {
+                world.watch(move |seen| {
+                    let line = format!("{seen} {:?}", seen.what);
+                    if line.contains(&part) {
+                        println!("{line}");
+                    }
+                });
+            }
+            let report = world.run();
             let (wall, simulated) = (began.elapsed().as_secs_f64(), report.simulated_us as f64 / 1e6);
             println!(
                 "{fidelity:?} {scenario} {seed}: hash {:016x}, {} events, {simulated:.1} s in {wall:.3} s: {:.0} times",

@@ -15,6 +15,7 @@ use flota_core::script::{FREE, RETRY, Script};
 use super::hands::{HandState, Spot, Who, group_number};
 use super::{Ledger, Oracle, Scene, Verdict};
 use crate::broker::Change;
+use crate::plan::Fidelity;
 use crate::seen::{Delivered, Given, Hand, Host, Item, Phase, Seen, What, Word};
 use crate::world;
 
@@ -177,7 +178,8 @@ impl Consuming {
         let Some(last) = mine.next_back() else { return };
         let what = if last.is_held() {
             "it has it in hand"
-        } else if last.says(Given::Done) && last.answered.is_none() {
+        } else if last.says(Given::Done) && last.answered.is_none() && scene.plan.fidelity == Fidelity::Fast {
+            // A runner asks for no answers.
             "it has settled it as done, and that is on its way"
         } else {
             return;

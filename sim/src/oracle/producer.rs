@@ -15,7 +15,7 @@ use flota_core::reply::StreamId;
 use super::track::{Lines, Members, News, TURN_US, mono_us, seconds};
 use super::{ItemState, Oracle, Scene, Verdict};
 use crate::broker::Change;
-use crate::plan::{Fate, Plan};
+use crate::plan::{Fate, Fidelity, Plan};
 use crate::seen::{Delivered, Host, Item, Line, Place, Seen, What, Word};
 use crate::world;
 
@@ -270,6 +270,10 @@ impl Producer {
 
     /// Whatever waits longer than it may, although no broker was there all the time.
     fn overdue(&mut self, service: u32, at: u64, scene: &Scene<'_>, verdict: &mut Verdict) {
+        if scene.plan.fidelity == Fidelity::Full && (scene.plan.knobs.backlog_ops as usize) < scene.plan.work.len() {
+            // A client holds back what is beyond that, and nobody sees when it hands a message to its engine.
+            return;
+        }
         let Some(sender) = self.services.get_mut(service as usize) else { return };
         let done = |item: &Item| scene.ledger.items.get(item.0 as usize).is_none_or(|state| state.done.is_some());
         while sender.waiting.front().is_some_and(done) {

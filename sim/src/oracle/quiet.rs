@@ -142,6 +142,11 @@ impl Quiet {
                 let stuck = self.lines.values().filter(|link| link.service == service && link.unsent > 0);
                 self.pairs.extend(stuck.map(|link| ((service, link.broker), at)));
             }
+            What::Stuck(line) => {
+                if let Some(link) = self.lines.get(line) {
+                    self.pairs.insert((service, link.broker), at);
+                }
+            }
             What::Closed { line, .. } | What::HungUp(line) => {
                 if let Some(link) = self.lines.remove(line) {
                     self.pairs.insert((service, link.broker), at);

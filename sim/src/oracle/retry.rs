@@ -13,7 +13,7 @@ use super::consumer::{is_partition, is_recovering};
 use super::hands::{HandState, Spot, Who, group_number};
 use super::{Oracle, Scene, Verdict};
 use crate::broker::Change;
-use crate::plan::{Knobs, Plan, Trouble};
+use crate::plan::{Fidelity, Knobs, Plan, Trouble};
 use crate::seen::{Given, Hand, Host, Seen, What, Word};
 
 pub(crate) struct Retrying {
@@ -251,6 +251,10 @@ impl Retrying {
 /// What was asked to be retried must wait: it is not given back to be taken at once.
 fn check_release(spot: &Spot, from: &Bytes, scene: &Scene<'_>, verdict: &mut Verdict) {
     let Some(who) = Who::named(from) else { return };
+    if scene.plan.fidelity == Fidelity::Full && scene.ledger.hands.consumer(who).is_some_and(|state| state.stopping) {
+        // Its grace may have ended before the verdict: a driver does not say.
+        return;
+    }
     let taken = scene.ledger.hands.taken(spot, who);
     let Some(last) = scene.ledger.hands.at(spot).rfind(|hand| hand.who == who) else { return };
     if let Some((Given::Retry, at)) = last.verdict

@@ -96,6 +96,7 @@ impl TraceHash {
             What::Sent(line, n) => self.words(&[27, u64::from(line.0), *n]),
             What::Replied(line) => self.words(&[28, u64::from(line.0)]),
             What::Closed { line, why } => self.words(&[29, u64::from(line.0), why.reason as u64]),
+            What::Stuck(line) => self.words(&[45, u64::from(line.0)]),
             What::HungUp(line) => self.words(&[30, u64::from(line.0)]),
             What::Turn { now, inputs, time_passed, outputs, wait } => {
                 self.words(&[31, now.mono.0, now.wall.0 as u64, u64::from(*inputs), u64::from(*time_passed)]);

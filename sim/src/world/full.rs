@@ -7,14 +7,14 @@ mod app;
 mod executor;
 mod net;
 mod outside;
+mod runner;
 
 use std::net::SocketAddr;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
-use flota_core::driver::{Client, Driver, FleetEvent, FleetEvents, Setup};
+use flota_core::driver::{Client, Driver, Setup};
 use flota_core::engine::Incarnation;
 use flota_core::output::ClosedReason;
 use flota_core::rng::Seed;
@@ -35,7 +35,6 @@ pub(crate) struct FullService {
     outside: Outside,
     executor: Executor,
     client: Client,
-    events: FleetEvents,
     /// The driver's task.
     driver: u64,
     /// It was polled since the last turn that was seen.
@@ -64,6 +63,7 @@ impl FullService {
         let made = outside.lend(k, clock, || Driver::new(setup));
         let (driver, client) = made.expect("a plan's configuration is valid");
         let events = client.events();
+        outside.state().events = Some(events);
         let mut executor = Executor::default();
         let driver = executor.spawn(Box::pin(driver));
         for (consume, sub) in plan.consumes.into_iter().zip(0u32..) {
@@ -76,7 +76,6 @@ impl FullService {
             outside,
             executor,
             client,
-            events,
             driver,
             driver_polled: false,
             polls_soon: false,
@@ -257,7 +256,7 @@ impl FullService {
             let finished = self.executor.poll(number);
             if number == self.driver {
                 self.outside.state().driver_ended |= finished;
-                self.tell_fleet();
+                self.outside.tell_fleet();
             }
             let mut state = self.outside.state();
             let spawned = std::mem::take(&mut state.spawned);
@@ -289,25 +288,6 @@ impl FullService {
         let waker = state.ends.values().nth(at).and_then(|end| end.reader.clone());
         drop(guard);
         waker.into_iter().for_each(Waker::wake);
-    }
-
-    /// What the driver told of its fleet is seen before anybody else acts on it.
-    fn tell_fleet(&mut self) {
-        let mut cx = Context::from_waker(Waker::noop());
-        while let Poll::Ready(Some(event)) = pin!(self.events.next()).poll(&mut cx) {
-            let mut state = self.outside.state();
-            match event {
-                FleetEvent::Broker(event) => {
-                    state.learn_place(event.broker, &event.address);
-                    let (id, address, change) = (event.broker, event.address.clone(), event.change.clone());
-                    state.see(What::Fleet { id, address, change });
-                }
-                FleetEvent::Warning(warning) => state.see(What::Warned(Box::new((*warning).clone()))),
-                FleetEvent::Skipped(events) => {
-                    state.see(What::Gap(format!("room for {events} events of a fleet that nobody was slow to read")));
-                }
-            }
-        }
     }
 
     fn host(&self) -> Host {

@@ -190,14 +190,16 @@ impl ServiceHost {
         if life != self.lives {
             return;
         }
-        match &mut self.process {
-            Some(Process::Fast(process)) => {
-                if !process.app(k, &self.clock, event) {
-                    self.end_by_handler(k);
-                }
+        let lives = match &mut self.process {
+            Some(Process::Fast(process)) => process.app(k, &self.clock, event),
+            Some(Process::Full(process)) => {
+                process.app(k, &event);
+                true
             }
-            Some(Process::Full(process)) => process.app(k, &event),
-            None => {}
+            None => true,
+        };
+        if !lives {
+            self.end_by_handler(k);
         }
     }
 
@@ -260,7 +262,8 @@ impl ServiceHost {
         match &mut self.process {
             Some(Process::Fast(process)) if life == self.lives => process.end_open_turn(k, &self.clock),
             Some(Process::Full(process)) if life == self.lives => {
-                if !process.poll(k, &self.clock) {
+                let lives = process.poll(k, &self.clock);
+                if !lives {
                     self.end_by_handler(k);
                 }
             }

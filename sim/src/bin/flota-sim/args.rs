@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use flota_core::mutant::Mutant;
-use flota_sim::scenario::Scenario;
 use flota_sim::plan::{Fidelity, Plan};
+use flota_sim::scenario::Scenario;
 
 /// A deterministic simulator for Flota: the same seed is the same run.
 #[derive(Debug, Parser)]

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use flota_core::mutant::Mutant;
 use flota_sim::Trial;
 use flota_sim::invariants::PANIC;
-use flota_sim::scenario::Scenario;
 use flota_sim::plan::{Fidelity, Plan};
+use flota_sim::scenario::Scenario;
 use serde::Serialize;
 
 use crate::args::MutantArgs;

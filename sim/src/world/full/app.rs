@@ -79,33 +79,52 @@ impl App {
             if self.outside.state().stopping {
                 return;
             }
-            self.outside.see(What::Subscribed(sub));
-            let Ok(mut subscription) = group.subscribe().await else { return };
-            let mut until = pin!(self.until(period_us));
-            while let Some(next) = first(pin!(subscription.next()), until.as_mut()).await {
-                let Some(job) = next else { return };
-                self.take(sub, job, &consume);
-            }
-            if self.outside.state().stopping {
+            let runs = self.outside.state().k.hosts.chance(500_000);
+            let left = if runs {
+                self.run(sub, &group, &consume, period_us).await
+            } else {
+                self.stream(sub, &group, &consume, period_us).await
+            };
+            if left.is_none() {
                 return;
             }
-            self.outside.see(What::Unsubscribing(sub));
-            let grace_ms = self.outside.state().k.hosts.below(2_000);
-            let _ = subscription.close(Duration::from_millis(grace_ms)).await;
             self.outside.see(What::Unsubscribed(sub));
             self.outside.sleep(period_us).await;
         }
     }
 
-    async fn until(&self, us: u64) {
+    /// A loop of its own over the messages of a subscription, until the period is over; none when the client is closed.
+    async fn stream(&self, sub: u32, group: &Group, consume: &Consume, period_us: u64) -> Option<()> {
+        self.outside.see(What::Subscribed(sub));
+        let mut subscription = group.subscribe().await.ok()?;
+        let mut until = pin!(self.until(period_us));
+        while let Some(next) = first(pin!(subscription.next()), until.as_mut()).await {
+            self.take(sub, next?, consume);
+        }
+        let grace = self.leave(sub)?;
+        let _ = subscription.close(grace).await;
+        Some(())
+    }
+
+    /// It wants to leave a group: the grace of its handlers, unless everything ends anyway.
+    pub(super) fn leave(&self, sub: u32) -> Option<Duration> {
+        let mut state = self.outside.state();
+        if state.stopping {
+            return None;
+        }
+        state.see(What::Unsubscribing(sub));
+        Some(state.grace())
+    }
+
+    pub(super) async fn until(&self, us: u64) {
         if us == 0 {
             return pending().await;
         }
         self.outside.sleep(us).await;
     }
 
-    /// A message is the application's: its handler is a task of its own.
-    fn take(&self, sub: u32, job: Job, consume: &Consume) {
+    /// A message is the application's.
+    pub(super) fn receive(&self, sub: u32, job: &Job) -> Received {
         let mut state = self.outside.state();
         let item = app::item_of(job.body());
         let work = item.and_then(|item| state.k.plan.work.get(item.0 as usize));
@@ -125,19 +144,25 @@ impl App {
             deliveries: job.deliveries(),
         };
         state.see(What::Delivered(Box::new(delivered)));
-        drop(state);
-        let (app, usual_us) = (self.clone(), consume.handler_us);
-        self.outside.spawn(async move { app.handle(job, hand, item, fate, usual_us).await });
+        Received { hand, item, deed: app::deed(fate, job.deliveries()) }
     }
 
-    async fn handle(self, job: Job, hand: Hand, item: Option<Item>, fate: Fate, usual_us: u64) {
+    /// Its handler is a task of its own.
+    fn take(&self, sub: u32, job: Job, consume: &Consume) {
+        let received = self.receive(sub, &job);
+        let (app, usual_us) = (self.clone(), consume.handler_us);
+        self.outside.spawn(async move { app.handle(job, received, usual_us).await });
+    }
+
+    async fn handle(self, job: Job, received: Received, usual_us: u64) {
+        let Received { hand, item, deed } = received;
         // Most handlers start at once; some wait for a turn.
         let lag_us = self.outside.state().lag_us();
         if lag_us > 0 {
             self.outside.sleep(lag_us).await;
         }
         self.outside.see(What::Started(hand));
-        let (given, times) = match app::deed(fate, job.deliveries()) {
+        let (given, times) = match deed {
             Deed::Crash => {
                 self.outside.state().crashed = true;
                 return pending().await;
@@ -180,6 +205,14 @@ impl App {
     }
 }
 
+/// A message in a handler's hand.
+#[derive(Clone, Copy)]
+pub(super) struct Received {
+    pub(super) hand: Hand,
+    pub(super) item: Option<Item>,
+    pub(super) deed: Deed,
+}
+
 fn group(client: &Client, knobs: &Knobs, consume: &Consume) -> Group {
     client
         .topic(&Plan::topic(consume.topic))
@@ -193,7 +226,7 @@ fn group(client: &Client, knobs: &Knobs, consume: &Consume) -> Group {
 }
 
 /// What the first future comes to, unless the second is ready before it.
-async fn first<F: Future>(wanted: F, end: impl Future<Output = ()>) -> Option<F::Output> {
+pub(super) async fn first<F: Future>(wanted: F, end: impl Future<Output = ()>) -> Option<F::Output> {
     let (mut wanted, mut end) = (pin!(wanted), pin!(end));
     poll_fn(|cx| match wanted.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),

@@ -119,7 +119,9 @@ mod tests {
         let said = Rc::default();
         let mut executor = Executor::default();
         let mut rng = Rng::new(seed, "test");
-        (0..4).for_each(|name| drop(executor.spawn(talker(name, 3, &said))));
+        for name in 0..4 {
+            executor.spawn(talker(name, 3, &said));
+        }
         while let Some(number) = executor.pick(&mut rng) {
             executor.poll(number);
         }

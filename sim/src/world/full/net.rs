@@ -73,11 +73,15 @@ impl net::Net for SimNet {
     type Alarm = SimAlarm;
 
     fn now(&self) -> Now {
+        // A driver asks once in each of its rounds: what it told in the last comes before what it hears in this one.
+        self.0.tell_fleet();
         let state = self.0.state();
         state.clock.now(state.k.at)
     }
 
     fn dial(&mut self, to: &Endpoint) -> SimDial {
+        // What an engine says before it dials is seen before it dials.
+        self.0.tell_fleet();
         let mut guard = self.0.state();
         let state = &mut *guard;
         let line = state.k.net.open(Conn {
@@ -143,7 +147,7 @@ impl Future for SimDial {
 impl Drop for SimDial {
     fn drop(&mut self) {
         if let Some(line) = self.line {
-            self.outside.state().let_go(line);
+            self.outside.let_go(line);
         }
     }
 }
@@ -200,6 +204,7 @@ impl net::Stream for SimStream {
             if let Some(end) = state.ends.get_mut(&self.line) {
                 end.writer = Some(cx.waker().clone());
             }
+            state.see(What::Stuck(self.line));
             return Poll::Pending;
         }
         if state.hesitates() {
@@ -214,7 +219,7 @@ impl net::Stream for SimStream {
 
 impl Drop for SimStream {
     fn drop(&mut self) {
-        self.outside.state().let_go(self.line);
+        self.outside.let_go(self.line);
     }
 }
 
@@ -264,17 +269,22 @@ impl State {
             self.see(What::Closed { line, why: Closed { reason, detail: detail.to_string() } });
         }
     }
+}
 
+impl Outside {
     /// The driver drops a connection.
-    fn let_go(&mut self, line: Line) {
-        if self.dead {
+    fn let_go(&self, line: Line) {
+        if self.state().dead {
             return;
         }
-        let Some(end) = self.ends.remove(&line) else { return };
+        self.tell_fleet();
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let Some(end) = state.ends.remove(&line) else { return };
         if !end.told {
-            self.see(What::HungUp(line));
+            state.see(What::HungUp(line));
         }
-        close_client_end(&mut self.k, line, false);
+        close_client_end(&mut state.k, line, false);
     }
 }
 

@@ -4,12 +4,14 @@ use std::cell::{RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use flota_core::config::Endpoint;
+use flota_core::driver::{FleetEvent, FleetEvents};
 use flota_core::id::BrokerId;
 
 use super::super::kernel::{AppEvent, Event, Kernel};
@@ -57,6 +59,7 @@ pub(super) struct State {
     /// What was given back once is handled the next time.
     pub(super) released: BTreeSet<Item>,
     pub(super) next_hand: u64,
+    pub(super) events: Option<FleetEvents>,
     /// Where each member is, by the address it was known at.
     places: BTreeMap<BrokerId, u32>,
     timers: BTreeMap<u64, Timer>,
@@ -93,6 +96,7 @@ impl Outside {
             crashed: false,
             released: BTreeSet::new(),
             next_hand: 0,
+            events: None,
             places: BTreeMap::new(),
             timers: BTreeMap::new(),
             next_timer: 0,
@@ -118,6 +122,16 @@ impl Outside {
 
     pub(super) fn see(&self, what: What) {
         self.state().see(what);
+    }
+
+    /// What the driver told of its fleet is seen before anybody else acts on it.
+    pub(super) fn tell_fleet(&self) {
+        let Some(mut events) = self.state().events.take() else { return };
+        let mut cx = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(event)) = pin!(events.next()).poll(&mut cx) {
+            self.state().told(event);
+        }
+        self.state().events = Some(events);
     }
 
     /// Waits for so long, in microseconds of true time.
@@ -149,6 +163,20 @@ impl State {
         self.k.see(Host::Service(self.index), what);
     }
 
+    fn told(&mut self, event: FleetEvent) {
+        match event {
+            FleetEvent::Broker(event) => {
+                self.learn_place(event.broker, &event.address);
+                let (id, address, change) = (event.broker, event.address.clone(), event.change.clone());
+                self.see(What::Fleet { id, address, change });
+            }
+            FleetEvent::Warning(warning) => self.see(What::Warned(Box::new((*warning).clone()))),
+            FleetEvent::Skipped(events) => {
+                self.see(What::Gap(format!("room for {events} events of a fleet that nobody was slow to read")));
+            }
+        }
+    }
+
     /// Whether a call comes to nothing now, for no reason. Never when time is about to pass: a driver may take that a
     /// socket which says so is empty.
     pub(super) fn hesitates(&mut self) -> bool {
@@ -170,7 +198,12 @@ impl State {
         if self.k.hosts.chance(200_000) { self.k.hosts.below(50_000) } else { 0 }
     }
 
-    pub(super) fn learn_place(&mut self, id: BrokerId, address: &Endpoint) {
+    /// How long handlers may go on when their consumer ends.
+    pub(super) fn grace(&mut self) -> Duration {
+        Duration::from_millis(self.k.hosts.below(2_000))
+    }
+
+    fn learn_place(&mut self, id: BrokerId, address: &Endpoint) {
         if let Some(place) = broker_at(address, self.k.plan.brokers.len()) {
             self.places.insert(id, place);
         }

@@ -269,6 +269,12 @@ impl Engine {
         })
     }
 
+    /// Everything in hand of a subscription counts as started: for a caller that hands messages out without knowing what
+    /// becomes of them. Their time does not run. What no handler has seen is to be given back before.
+    pub fn all_started(&mut self, now: Now, sub: SubId) {
+        self.with(now, |engine, _| engine.consumers.all_started(sub));
+    }
+
     /// What became of a delivery. With `tell`, [`Event::Settled`] says what the broker made of it.
     ///
     /// # Errors

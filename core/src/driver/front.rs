@@ -116,6 +116,8 @@ impl Front {
             release(engine, now, subscriber);
             subscriber.queue.end();
         }
+        // What is left was handed out. A message that no handler comes back from must count, or it goes round for ever.
+        self.subscribers.iter_mut().for_each(|(sub, _)| engine.all_started(now, sub));
         engine.shutdown(now, closing.grace);
         true
     }
@@ -227,6 +229,8 @@ impl Front {
             subscriber.leaving = true;
             release(engine, now, subscriber);
             subscriber.tickets.extend(ticket);
+            // What is left was handed out. A message that no handler comes back from must count, or it goes round for ever.
+            engine.all_started(now, id);
             // Stale here means that its end is on the way already.
             let _ = engine.unsubscribe(now, id, grace);
             return;

@@ -124,6 +124,7 @@ conversations! {
     shutdown_with_work
     silent_connections
     stop_after_grace
+    stop_of_a_stream
     stop_unanswered
     stop_unconnected
     stop_within_grace
@@ -371,6 +372,10 @@ impl Runner {
                 let (result, outputs) = self.watched().settle(delivery, verdict(more), tell);
                 note_stale(result, lines);
                 outputs
+            }
+            "all-started" => {
+                let sub = self.subs.find(first);
+                self.watched().all_started(sub)
             }
             "unsubscribe" => {
                 let sub = self.subs.find(first);

@@ -148,6 +148,11 @@ impl Watched {
         (result, self.after())
     }
 
+    pub(super) fn all_started(&mut self, sub: SubId) -> Vec<Output> {
+        self.engine.all_started(self.now, sub);
+        self.after()
+    }
+
     pub(super) fn started(&mut self, delivery: DeliveryId) -> (Result<(), Stale>, Vec<Output>) {
         let result = self.engine.started(self.now, delivery);
         (result, self.after())

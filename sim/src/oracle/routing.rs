@@ -85,6 +85,8 @@ impl Sender {
             What::Fleet { address, .. } => {
                 self.probed_us.remove(address);
             }
+            // It was told before it stood still, and could say so only now.
+            What::Resumed => self.probed_us.clear(),
             What::Submitted { item, accepted: Ok(()) } => self.wants(*item, scene),
             What::Done { item, .. } => {
                 self.unplaced.remove(item);
@@ -146,7 +148,7 @@ impl Sender {
         verdict.mark("a full broker was probed");
         let now = mono_us(scene.plan, service, seen.at);
         if let Some(last) = self.probed_us.insert(to.clone(), now)
-            && now < last + PROBE_US
+            && now + TURN_US < last + PROBE_US
         {
             verdict.fail(17, seen.at, seen.host, || {
                 format!(
@@ -224,5 +226,7 @@ fn is_unkeyed(item: Item, plan: &Plan) -> bool {
     plan.work.get(item.0 as usize).is_some_and(|work| work.key.is_none())
 }
 
+/// A turn takes in inputs for so long before it says what came of the first.
+const TURN_US: u64 = 1_000;
 /// How often a full broker may get a message: the core's default.
 const PROBE_US: u64 = 250_000;

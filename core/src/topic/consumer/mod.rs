@@ -234,6 +234,13 @@ impl Consumers {
         Ok(())
     }
 
+    /// Whatever is in hand has reached a handler, as far as anybody knows.
+    pub(crate) fn all_started(&mut self, sub: SubId) {
+        for (_, held) in self.hand.iter_mut().filter(|(_, held)| held.sub == sub) {
+            held.started = true;
+        }
+    }
+
     pub(crate) fn settle(
         &mut self,
         id: DeliveryId,

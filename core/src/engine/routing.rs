@@ -145,6 +145,11 @@ impl Engine {
             return;
         }
         self.placement.on_ready(broker, &store);
+        if self.placement.is_memory_full(broker) {
+            // It was when that was last known, and no send goes there but to find out: nobody should think otherwise.
+            let (fleet, mut cx) = self.lend_fleet();
+            fleet.on_memory(broker, true, &mut cx);
+        }
         self.producer.on_ready(broker, at.clone());
         let run = facts.run_id.as_str().into();
         let contact = Contact {

@@ -32,6 +32,8 @@ struct Sender {
     crowded: bool,
     /// When each full broker was last told to be full, or last got a message; by its own clock.
     probed_us: BTreeMap<Endpoint, u64>,
+    /// When it last went on after standing still, in true time.
+    resumed_at: u64,
 }
 
 impl Routing {
@@ -79,14 +81,19 @@ impl Sender {
         }
         match &seen.what {
             What::Born(_) | What::Died(_) | What::Stopped => *self = Self::default(),
-            What::Fleet { address, .. } if self.members.at(address).any(|standing| standing.full) => {
+            // What it says right after it stood still it may have known for long.
+            What::Fleet { address, .. }
+                if self.members.at(address).any(|standing| standing.full) && seen.at > self.resumed_at + TURN_US =>
+            {
                 self.probed_us.entry(address.clone()).or_insert_with(|| mono_us(scene.plan, service, seen.at));
             }
             What::Fleet { address, .. } => {
                 self.probed_us.remove(address);
             }
-            // It was told before it stood still, and could say so only now.
-            What::Resumed => self.probed_us.clear(),
+            What::Resumed => {
+                self.probed_us.clear();
+                self.resumed_at = seen.at;
+            }
             What::Submitted { item, accepted: Ok(()) } => self.wants(*item, scene),
             What::Done { item, .. } => {
                 self.unplaced.remove(item);

@@ -16,7 +16,7 @@ pub(super) fn draw(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
         Scenario::Idle => sprinkle(rng, plan, &[broker_stop, announcer_silent], 20),
         Scenario::Crash => sprinkle(rng, plan, SERVICES, 40),
         Scenario::Partition => sprinkle(rng, plan, NETWORK, 25),
-        Scenario::Flood => sprinkle(rng, plan, STRANGERS, 20),
+        Scenario::Flood => sprinkle(rng, plan, STRANGERS, 8),
         Scenario::Clocks => sprinkle(rng, plan, CLOCKS, 30),
         Scenario::Poison => sprinkle(rng, plan, &[service_crash, service_pause], 6),
     }
@@ -221,5 +221,5 @@ fn udp_loss(rng: &mut Rng, _: &Plan) -> Trouble {
 fn flood(rng: &mut Rng, _: &Plan) -> Trouble {
     let kinds =
         [FloodKind::Noise, FloodKind::NearlyRight, FloodKind::Newcomers, FloodKind::Outside, FloodKind::Aliases];
-    Trouble::Flood { per_second: *rng.pick(&[50, 500]), kind: *rng.pick(&kinds) }
+    Trouble::Flood { per_second: *rng.pick(&[20, 200]), kind: *rng.pick(&kinds) }
 }

@@ -1,6 +1,6 @@
 //! A run as one page to look at: time runs to the right, each host has a lane.
 //!
-//! [`Film`] collects what is seen while a run goes on; [`page`] draws it. The page needs nothing from anywhere: styles
+//! `Film` collects what is seen while a run goes on; `page` draws it. The page needs nothing from anywhere: styles
 //! and drawing are in it.
 
 mod film;

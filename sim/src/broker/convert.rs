@@ -36,7 +36,10 @@ fn part(value: &Value, resp3: bool, build: &mut ReplyBuilder) {
         Value::Bulk(bytes) | Value::Verbatim(bytes) => build.bulk(bytes),
         Value::Double(n) if resp3 => build.double(n),
         Value::Double(n) => build.bulk(n.as_bytes()),
-        Value::Map(pairs) => return map(pairs, resp3, build),
+        Value::Map(pairs) => {
+            map(pairs, resp3, build);
+            build
+        }
         Value::Array(values) | Value::Set(values) | Value::Push(values) => {
             let n = count(values.len());
             match value {
@@ -44,7 +47,8 @@ fn part(value: &Value, resp3: bool, build: &mut ReplyBuilder) {
                 Value::Push(_) if resp3 => build.push(n),
                 _ => build.array(n),
             };
-            return values.iter().for_each(|value| part(value, resp3, build));
+            values.iter().for_each(|value| part(value, resp3, build));
+            build
         }
     };
 }

@@ -1,6 +1,6 @@
 //! Oracles: what must hold in every run. Each invariant has a number, which its violation names.
 //!
-//! Oracles read the same observations as everybody else ([`Seen`](crate::seen::Seen)), and the [`Ledger`] that is kept
+//! Oracles read the same observations as everybody else ([`Seen`]), and the [`Ledger`] that is kept
 //! from them. They never look into an engine: what they judge is what an application, a broker or a clock could see.
 
 mod consumer;

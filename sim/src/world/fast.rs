@@ -438,8 +438,6 @@ impl FastService {
         let broker = net::broker_at(to, k.plan.brokers.len());
         let line = k.net.open(Conn {
             service: self.index,
-            life: self.life,
-            id,
             broker,
             broker_life: 0,
             client_open: true,

@@ -30,6 +30,8 @@ use broker::BrokerHost;
 use kernel::{Event, Kernel};
 use service::ServiceHost;
 
+type Watcher = dyn FnMut(&Seen);
+
 /// A run in progress.
 pub struct World {
     k: Kernel,
@@ -42,7 +44,7 @@ pub struct World {
     /// Goes on after a violation: to see which others follow.
     exhaustive: bool,
     most_events: u64,
-    watcher: Option<Box<dyn FnMut(&Seen)>>,
+    watcher: Option<Box<Watcher>>,
     /// True time at which the present phase must be over.
     bound: u64,
 }
@@ -157,7 +159,7 @@ impl World {
             }
             Event::Broadcast { from, payload, broker } => self.broadcast(from, &payload, broker),
             Event::Dial { line, tries } => self.dial(line, tries),
-            Event::ToBroker { line, upto } => self.to_broker(line, upto),
+            Event::ToBroker { line, upto } => self.arrives_at_broker(line, upto),
             Event::ToService { line, upto } => self.for_line(line, |host, k, line| host.receive(k, line, upto)),
             Event::BrokerLearns(line) => {
                 let broker = self.k.net.get(line).and_then(|conn| conn.broker);
@@ -304,7 +306,7 @@ impl World {
         self.for_line(line, |host, k, line| host.dialled(k, line, refused));
     }
 
-    fn to_broker(&mut self, line: Line, upto: u64) {
+    fn arrives_at_broker(&mut self, line: Line, upto: u64) {
         let Some(broker) = self.k.net.get(line).and_then(|conn| conn.broker) else { return };
         if let Some(host) = self.brokers.get_mut(broker as usize) {
             host.receive(&mut self.k, line, upto);

@@ -11,7 +11,6 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use bytes::Bytes;
 use flota_core::command::Command;
 use flota_core::config::Endpoint;
-use flota_core::id::ConnId;
 use flota_core::reply::Reply;
 
 use super::kernel::{Event, Kernel};
@@ -30,9 +29,6 @@ pub(crate) struct Net {
 /// One connection, from the dial to the moment when both ends have forgotten it.
 pub(crate) struct Conn {
     pub(crate) service: u32,
-    pub(crate) life: u32,
-    /// The engine's name for it.
-    pub(crate) id: ConnId,
     /// Who answers at the address; nobody where no broker ever was.
     pub(crate) broker: Option<u32>,
     pub(crate) broker_life: u32,

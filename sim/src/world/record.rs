@@ -1,5 +1,7 @@
 //! Inputs of an engine, kept so that a fresh engine can be fed the same: it must say the same.
 
+#![allow(clippy::result_large_err, reason = "what an engine refuses is passed on as it is")]
+
 use std::net::SocketAddr;
 use std::time::Duration;
 

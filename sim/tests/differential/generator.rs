@@ -171,7 +171,7 @@ impl Gen {
     }
 
     /// From some command on something is wrong with the server, and from a later one on nothing is.
-    fn make_trouble(&mut self, steps: &mut Vec<Step>) {
+    fn make_trouble(&mut self, steps: &mut [Step]) {
         let trouble = if self.rng.chance(70) { Trouble::MemoryFull } else { Trouble::NoReplicas };
         // The model counts data only: full memory takes data, which this would remove.
         for step in steps.iter_mut().filter(|step| step.names[0] == "FLUSHALL") {

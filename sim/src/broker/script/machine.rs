@@ -297,7 +297,7 @@ fn text_of(value: &Lv) -> String {
     value.to_string().unwrap_or_else(|_| value.type_name().to_string())
 }
 
-fn strings<'a>(lua: &Lua, all: &'a [Bytes]) -> mlua::Result<Vec<mlua::String>> {
+fn strings(lua: &Lua, all: &[Bytes]) -> mlua::Result<Vec<mlua::String>> {
     all.iter().map(|bytes| lua.create_string(bytes)).collect()
 }
 

@@ -86,8 +86,6 @@ impl net::Net for SimNet {
         let state = &mut *guard;
         let line = state.k.net.open(Conn {
             service: state.index,
-            life: state.life,
-            id: ConnId::from_parts(0, 0),
             broker: broker_at(to, state.k.plan.brokers.len()),
             broker_life: 0,
             client_open: true,

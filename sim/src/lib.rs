@@ -13,11 +13,13 @@ pub mod rng;
 pub mod scenario;
 pub mod seen;
 pub mod shrink;
+pub mod sim;
 pub mod trial;
 pub mod wire;
 pub mod world;
 
 pub use plan::Plan;
 pub use report::Report;
+pub use sim::{Job, Run, Sim, Verdict};
 pub use trial::Trial;
 pub use world::World;

@@ -5,9 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::Sim;
-use crate::plan::{
-    BrokerPlan, Consume, Fate, Fault, Fidelity, Knobs, Network, Plan, ServicePlan, Trouble, Way, Work,
-};
+use crate::plan::{BrokerPlan, Consume, Fate, Fault, Fidelity, Knobs, Network, Plan, ServicePlan, Trouble, Work};
 use crate::rng::Rng;
 use crate::scenario;
 use crate::seen::Item;
@@ -137,19 +135,19 @@ fn spare(faults: &mut Vec<Fault>, sender: u32) {
     let ends = |what: &Trouble| matches!(what, Trouble::ServiceCrash { .. } | Trouble::ServiceStop { .. });
     faults.retain(|fault| sender > 0 || !ends(&fault.what));
     for fault in faults {
-        let place = fault.at_ms;
+        let at_ms = fault.at_ms;
         if ends(&fault.what)
             && let Some(service) = fault.what.service_mut()
             && *service == sender
         {
-            *service = (place % u64::from(sender)) as u32;
+            *service = (at_ms % u64::from(sender)) as u32;
         }
     }
 }
 
 fn check(fault: &mut Fault, brokers: u32, sender: u32) {
     let services = match &fault.what {
-        Trouble::Partition { services, brokers: cut, way: Way::Both | Way::ToBrokers | Way::ToServices } => {
+        Trouble::Partition { services, brokers: cut, .. } => {
             assert!(cut.iter().all(|broker| *broker < brokers), "no such broker: {fault:?}; there are {brokers}");
             services.clone()
         }

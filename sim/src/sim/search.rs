@@ -20,10 +20,7 @@ pub struct Found<S> {
 ///
 /// Faults that the failure does not need are left out of the run that is returned. To run it by hand, pass
 /// `found.run.report.plan.faults` to [`Sim::only_faults`].
-pub fn search<S: 'static>(
-    seeds: impl IntoIterator<Item = u64>,
-    build: impl Fn(u64) -> Sim<S>,
-) -> Option<Found<S>> {
+pub fn search<S: 'static>(seeds: impl IntoIterator<Item = u64>, build: impl Fn(u64) -> Sim<S>) -> Option<Found<S>> {
     seeds.into_iter().zip(1u64..).find_map(|(seed, seeds)| {
         let run = build(seed).run();
         let failed = run.failure()?.invariant;

@@ -37,7 +37,7 @@ pub fn item_in(words: &[Bytes]) -> Option<Item> {
 
 /// What a handler does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub(crate) enum Deed {
     /// Settles so, after so many times the usual duration.
     Settle(Given, u64),
     /// Settles so, and once more.
@@ -50,7 +50,7 @@ pub enum Deed {
 
 /// What a handler does with a message that has been delivered so many times.
 #[must_use]
-pub fn deed(fate: Fate, deliveries: u32) -> Deed {
+pub(crate) fn deed(fate: Fate, deliveries: u32) -> Deed {
     match fate {
         Fate::Done => Deed::Settle(Given::Done, 1),
         Fate::Retry(times) if deliveries <= u32::from(times) => Deed::Settle(Given::Retry, 1),

@@ -4,6 +4,8 @@
 pub const GAP: u8 = 0;
 /// Not an invariant by itself: the run panicked, in the core or in the simulator.
 pub const PANIC: u8 = u8::MAX;
+/// Not one of the simulator's: what the writer of an application wants to hold, see [`Sim`](crate::Sim).
+pub const CHECK: u8 = PANIC - 1;
 
 /// Every invariant: its number, its name, and what must hold.
 pub const ALL: &[(u8, &str, &str)] = &[
@@ -62,6 +64,7 @@ pub const ALL: &[(u8, &str, &str)] = &[
 pub fn name(number: u8) -> &'static str {
     match number {
         PANIC => "a panic",
+        CHECK => "your check",
         _ => ALL.iter().find(|(id, ..)| *id == number).map_or("unnamed", |(_, name, _)| name),
     }
 }
@@ -69,7 +72,11 @@ pub fn name(number: u8) -> &'static str {
 /// How an invariant is called in messages: `invariant 9 (eviction, lower bound)`, or `panic`.
 #[must_use]
 pub fn title(number: u8) -> String {
-    if number == PANIC { "panic".to_string() } else { format!("invariant {number} ({})", name(number)) }
+    match number {
+        PANIC => "panic".to_string(),
+        CHECK => name(CHECK).to_string(),
+        _ => format!("invariant {number} ({})", name(number)),
+    }
 }
 
 #[cfg(test)]

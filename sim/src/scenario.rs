@@ -1,6 +1,6 @@
 //! Scenarios: how plans are drawn. Everything random about a run's shape is decided here, before it begins.
 
-mod faults;
+pub(crate) mod faults;
 
 use crate::plan::{BrokerPlan, Consume, Fate, Fidelity, Knobs, Network, Persistence, Plan, ServicePlan, Work};
 use crate::rng::Rng;
@@ -150,7 +150,7 @@ fn knobs(rng: &mut Rng) -> Knobs {
     }
 }
 
-fn network(rng: &mut Rng, scenario: Scenario) -> Network {
+pub(crate) fn network(rng: &mut Rng, scenario: Scenario) -> Network {
     if matches!(scenario, Scenario::Large | Scenario::Idle) {
         return Network { batch: 0, ..Network::default() };
     }

@@ -31,6 +31,8 @@ struct Drive {
     unsent: BTreeMap<Line, u64>,
     /// Open connections.
     lines: u64,
+    /// Members and open connections after the last turn: a turn may end them all.
+    had: u64,
 }
 
 /// Timeouts that come to nothing, in one second: a fixed number, and so many for each member and connection, whose
@@ -126,7 +128,8 @@ impl Drive {
     fn check_spin(&mut self, host: Host, turn: &Turn, time_passed: bool, scene: &Scene<'_>, verdict: &mut Verdict) {
         let Host::Service(service) = host else { return };
         let members = scene.ledger.services.get(service as usize).map_or(0, |state| state.fleet.len() as u64);
-        let each = members + self.lines;
+        let now = members + self.lines;
+        let each = now.max(std::mem::replace(&mut self.had, now));
         if scene.at - self.idle_from >= 1_000_000 {
             self.idle_from = scene.at;
             self.idle_timeouts = 0;

@@ -25,6 +25,7 @@ pub use outcomes::{Class, Outcome};
 
 use std::collections::BTreeMap;
 
+use crate::invariants::CHECK;
 use crate::plan::{Fidelity, Plan};
 use crate::seen::{Host, Seen, What};
 
@@ -179,6 +180,11 @@ impl Judge {
         for oracle in &mut self.oracles {
             oracle.end(&scene, &mut self.verdict);
         }
+    }
+
+    /// The application says that something is wrong.
+    pub(crate) fn complain(&mut self, at: u64, text: String) {
+        self.verdict.fail(CHECK, at, Host::World, || text);
     }
 
     /// The first violation of each invariant so far.

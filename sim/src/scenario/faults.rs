@@ -35,6 +35,13 @@ fn swarm(rng: &mut Rng, plan: &mut Plan) {
     }
 }
 
+/// As [`swarm`], without what no client can make up for: an operator who throws data away.
+pub(crate) fn chaos(rng: &mut Rng, plan: &mut Plan) {
+    swarm(rng, plan);
+    plan.faults.retain(|fault| !matches!(fault.what, Trouble::FlushAll { .. }));
+    plan.faults.sort_by_key(|fault| fault.at_ms);
+}
+
 fn sprinkle(rng: &mut Rng, plan: &mut Plan, kinds: &[Kind], times: u64) {
     let span = plan.heal_at_ms - plan.warm_up_ms;
     for _ in 0..rng.between(1, times) {

@@ -1,5 +1,7 @@
 //! What applications say and do: bodies that name their message, and the fate of each message in a handler's hands.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use crate::plan::{Fate, Work};
@@ -8,7 +10,7 @@ use crate::seen::{Given, Item};
 /// The body of a message: its number, and bytes that follow from it.
 #[must_use]
 pub fn body(item: Item, work: &Work) -> Bytes {
-    let mut body = format!("m{:010}.", item.0).into_bytes();
+    let mut body = tag(item);
     let length = (work.bytes as usize).max(body.len());
     // Every byte value turns up, the ones that end lines in RESP among them.
     let filler = (body.len()..length).map(|at| (at as u32).wrapping_mul(37).wrapping_add(item.0) as u8);
@@ -61,6 +63,41 @@ pub(crate) fn deed(fate: Fate, deliveries: u32) -> Deed {
         Fate::Retry(_) | Fate::Crash(_) | Fate::Release => Deed::Settle(Given::Done, 1),
     }
 }
+
+/// An application that is not the plan's: it has bodies and handlers of its own. *Fast fidelity only.*
+pub(crate) trait Application {
+    /// The body of a message as it is stored: [`tag`] and the application's own bytes.
+    fn body(&self, item: Item) -> Option<Bytes>;
+
+    /// A handler does what it does, somewhere between its start and its end; and how it will end.
+    fn act(&mut self, call: &Call, body: &Bytes) -> Deed;
+
+    /// What it has found wrong, once.
+    fn complaint(&mut self) -> Option<String>;
+}
+
+/// A handler at work on a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    /// True time.
+    pub(crate) at: Duration,
+    pub(crate) service: u32,
+    /// The start of its process.
+    pub(crate) life: u32,
+    /// The consumer's place in `ServicePlan::consumes`.
+    pub(crate) sub: u32,
+    pub(crate) item: Item,
+    pub(crate) deliveries: u32,
+}
+
+/// What a stored body begins with, whoever wrote the rest: it names the message.
+#[must_use]
+pub(crate) fn tag(item: Item) -> Vec<u8> {
+    format!("m{:010}.", item.0).into_bytes()
+}
+
+/// The length of a [`tag`].
+pub(crate) const TAG: usize = 12;
 
 #[cfg(test)]
 mod tests {

@@ -15,7 +15,7 @@ use flota_core::rng::Seed;
 use flota_core::time::Now;
 use flota_core::topic::{Message, TopicSpec};
 
-use super::app::{self, Deed};
+use super::app::{self, Call, Deed};
 use super::kernel::{AppEvent, Event, Kernel};
 use super::net::{self, Cargo, Conn, Pipe, Toward};
 use super::record::{Input, Recorder};
@@ -66,6 +66,10 @@ struct Held {
     sub: u32,
     item: Option<Item>,
     deliveries: u32,
+    /// What its handler has come to, once it has: in applications that are not the plan's.
+    deed: Option<Deed>,
+    /// It has its verdict, and waits for what the broker makes of it.
+    settled: bool,
 }
 
 impl FastService {
@@ -212,7 +216,7 @@ impl FastService {
     pub(crate) fn submit(&mut self, k: &mut Kernel, clock: &HostClock, item: Item) {
         let Some(work) = k.plan.work.get(item.0 as usize).cloned() else { return };
         let now = clock.now(k.at);
-        let mut message = Message::new(app::body(item, &work));
+        let mut message = Message::new(k.body(item).unwrap_or_default());
         if let Some(key) = work.key {
             message = message.key(format!("key-{key}"));
         }
@@ -239,6 +243,7 @@ impl FastService {
         let now = clock.now(k.at);
         match event {
             AppEvent::Start(number) => return self.start_handler(k, clock, now, number),
+            AppEvent::Act(number, rest_us) => return self.act(k, number, rest_us),
             AppEvent::Finish(number) => self.finish_handler(k, now, number),
             AppEvent::Cancel(item) => {
                 if let Some(op) = self.items.get(&Item(item)).copied() {
@@ -256,9 +261,7 @@ impl FastService {
     fn start_handler(&mut self, k: &mut Kernel, clock: &HostClock, now: Now, number: u64) -> bool {
         let Some(held) = self.hands.get(&number) else { return true };
         let (delivery, sub) = (held.delivery, held.sub);
-        let fate =
-            held.item.and_then(|item| k.plan.work.get(item.0 as usize)).map_or_else(Default::default, |w| w.fate);
-        let deed = app::deed(fate, held.deliveries);
+        let deed = deed(k, held);
         if self.recorder.started(&mut self.engine, now, delivery) == Err(Stale) {
             self.drop_hand(number);
             return true;
@@ -266,6 +269,12 @@ impl FastService {
         k.see(self.host(), What::Started(self.hand(number)));
         let usual = self.plan.consumes.get(sub as usize).map_or(1_000, |consume| consume.handler_us);
         match deed {
+            _ if k.application.is_some() => {
+                // What it does comes anywhere in its time: a crash is before it, or between it and the verdict.
+                let us = k.hosts.exponential(usual);
+                let act_us = k.hosts.below(us + 1);
+                k.after(act_us, Event::App(self.index, self.life, AppEvent::Act(number, us - act_us)));
+            }
             Deed::Crash => return false,
             Deed::Hang => {}
             Deed::Settle(_, times) => {
@@ -281,11 +290,22 @@ impl FastService {
         true
     }
 
+    /// The handler of an application that is not the plan's does what it does. Whether the process lives on.
+    fn act(&mut self, k: &mut Kernel, number: u64, rest_us: u64) -> bool {
+        let (service, life, stopped) = (self.index, self.life, self.stopped);
+        let Some(held) = self.hands.get_mut(&number).filter(|held| !held.settled && !stopped) else { return true };
+        let (Some(item), Some(application)) = (held.item, k.application.clone()) else { return true };
+        let Some(body) = k.body(item) else { return true };
+        let (at, sub, deliveries) = (Duration::from_micros(k.at), held.sub, held.deliveries);
+        let deed = application.borrow_mut().act(&Call { at, service, life, sub, item, deliveries }, &body);
+        held.deed = Some(deed);
+        k.after(rest_us, Event::App(service, life, AppEvent::Finish(number)));
+        deed != Deed::Crash
+    }
+
     fn finish_handler(&mut self, k: &mut Kernel, now: Now, number: u64) {
         let Some(held) = self.hands.get(&number) else { return };
-        let fate =
-            held.item.and_then(|item| k.plan.work.get(item.0 as usize)).map_or_else(Default::default, |w| w.fate);
-        match app::deed(fate, held.deliveries) {
+        match deed(k, held) {
             Deed::Settle(given, _) => self.settle(k, now, number, given),
             Deed::SettleTwice(given) => {
                 let delivery = held.delivery;
@@ -299,7 +319,8 @@ impl FastService {
     }
 
     fn settle(&mut self, k: &mut Kernel, now: Now, number: u64, given: Given) {
-        let Some(held) = self.hands.get(&number) else { return };
+        let Some(held) = self.hands.get_mut(&number) else { return };
+        held.settled = true;
         let live = self.recorder.settle(&mut self.engine, now, held.delivery, verdict(given), true).is_ok();
         k.see(self.host(), What::Settled { hand: self.hand(number), verdict: given, live });
         if !live {
@@ -560,14 +581,14 @@ impl FastService {
         let at = delivery.index as usize;
         let body = delivery.batch.field(at, b"payload").unwrap_or_default();
         let item = app::item_of(body);
-        let work = item.and_then(|item| k.plan.work.get(item.0 as usize));
-        let intact = item.zip(work).is_some_and(|(item, work)| app::body(item, work) == body);
+        let intact = item.and_then(|item| k.body(item)).is_some_and(|sent| sent == body);
         let sub = self.subs.get(&delivery.sub).copied().unwrap_or(u32::MAX);
         let number = self.next_hand;
         self.next_hand += 1;
         self.numbers.insert(delivery.delivery, number);
         let deliveries = delivery.deliveries;
-        self.hands.insert(number, Held { delivery: delivery.delivery, sub, item, deliveries });
+        let held = Held { delivery: delivery.delivery, sub, item, deliveries, deed: None, settled: false };
+        self.hands.insert(number, held);
         let delivered = Delivered {
             hand: self.hand(number),
             sub,
@@ -650,6 +671,15 @@ pub(super) fn close_client_end(k: &mut Kernel, line: Line, silently: bool) {
 
 /// Redis' `tcp-keepalive` of 300 s.
 const KEEPALIVE_US: u64 = 300_000_000;
+
+/// What a handler does with what is in its hand: as it has decided, or as the plan wants it.
+fn deed(k: &Kernel, held: &Held) -> Deed {
+    if k.application.is_some() {
+        return held.deed.unwrap_or(Deed::Hang);
+    }
+    let fate = held.item.and_then(|item| k.plan.work.get(item.0 as usize)).map_or_else(Default::default, |w| w.fate);
+    app::deed(fate, held.deliveries)
+}
 
 fn verdict(given: Given) -> Verdict {
     match given {

@@ -1,15 +1,18 @@
 //! The kernel: true time, one queue of events, and what everybody in the world shares.
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use bytes::Bytes;
 
+use super::app::{self, Application};
 use super::net::Net;
 use crate::plan::Plan;
 use crate::rng::Rng;
-use crate::seen::{Host, Line, Seen, What};
+use crate::seen::{Host, Item, Line, Seen, What};
 
 /// Something that will happen.
 #[derive(Clone, Debug)]
@@ -61,6 +64,8 @@ pub(crate) enum Event {
 pub(crate) enum AppEvent {
     /// A handler starts on a delivery.
     Start(u64),
+    /// It does what it does, in applications that are not the plan's, and ends so many microseconds later.
+    Act(u64, u64),
     /// It ends.
     Finish(u64),
     /// A sender takes a message back.
@@ -78,6 +83,8 @@ pub(crate) struct Kernel {
     pub(crate) plan: Plan,
     pub(crate) net: Net,
     pub(crate) seen: Vec<Seen>,
+    /// In place of what the plan says of bodies and fates.
+    pub(crate) application: Option<Rc<RefCell<dyn Application>>>,
     /// Events handled so far.
     pub(crate) events: u64,
     /// Of the network's moments.
@@ -130,6 +137,7 @@ impl Kernel {
             at: 0,
             net: Net::default(),
             seen: Vec::new(),
+            application: None,
             events: 0,
             network: Rng::new(seed, "network"),
             hosts: Rng::new(seed, "hosts"),
@@ -153,6 +161,14 @@ impl Kernel {
             ..self.plan
         };
         Self::new(plan)
+    }
+
+    /// The body of a message, as it is stored.
+    pub(crate) fn body(&self, item: Item) -> Option<Bytes> {
+        if let Some(application) = &self.application {
+            return application.borrow().body(item);
+        }
+        self.plan.work.get(item.0 as usize).map(|work| app::body(item, work))
     }
 
     /// Lets something happen so much later, in microseconds.

@@ -14,7 +14,9 @@ pub(crate) mod net;
 mod record;
 mod service;
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use bytes::Bytes;
 use flota_core::output::ClosedReason;
@@ -76,6 +78,11 @@ impl World {
     /// Lets somebody see everything that is seen: for drawing.
     pub fn watch(&mut self, watcher: impl FnMut(&Seen) + 'static) {
         self.watcher = Some(Box::new(watcher));
+    }
+
+    /// Puts an application in the place of the plan's.
+    pub(crate) fn host(&mut self, application: Rc<RefCell<dyn app::Application>>) {
+        self.k.application = Some(application);
     }
 
     /// Goes on to the end even when an invariant is violated.
@@ -383,6 +390,9 @@ impl World {
         }
         self.k.seen = seen;
         self.k.seen.clear();
+        if let Some(text) = self.k.application.as_ref().and_then(|application| application.borrow_mut().complaint()) {
+            self.judge.complain(self.k.at, text);
+        }
     }
 }
 

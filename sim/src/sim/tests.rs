@@ -143,7 +143,7 @@ fn a_fault_of_nobody_is_a_mistake() {
 /// Nothing that is stored gets lost, whatever goes wrong: or handlers could not be blamed for anything.
 #[test]
 fn chaos_loses_nothing() {
-    let found = search(0..60, |seed| {
+    let found = search(0..12, |seed| {
         Sim::new(seed, Counts::new())
             .services(3, |service| service.consume("orders", "billing", count))
             .send("orders", 100, |n| format!("order {n}"))

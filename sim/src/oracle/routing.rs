@@ -30,10 +30,8 @@ struct Sender {
     counts: BTreeMap<Endpoint, u64>,
     /// A lane has been at its limit and has not drained to half since.
     crowded: bool,
-    /// When each full broker was last told to be full, or last got a message; by its own clock.
+    /// When each full broker last got a message; by its own clock.
     probed_us: BTreeMap<Endpoint, u64>,
-    /// When it last went on after standing still, in true time.
-    resumed_at: u64,
 }
 
 impl Routing {
@@ -81,19 +79,12 @@ impl Sender {
         }
         match &seen.what {
             What::Born(_) | What::Died(_) | What::Stopped => *self = Self::default(),
-            // What it says right after it stood still it may have known for long.
-            What::Fleet { address, .. }
-                if self.members.at(address).any(|standing| standing.full) && seen.at > self.resumed_at + TURN_US =>
-            {
-                self.probed_us.entry(address.clone()).or_insert_with(|| mono_us(scene.plan, service, seen.at));
-            }
+            What::Fleet { address, .. } if self.members.at(address).any(|standing| standing.full) => {}
             What::Fleet { address, .. } => {
                 self.probed_us.remove(address);
             }
-            What::Resumed => {
-                self.probed_us.clear();
-                self.resumed_at = seen.at;
-            }
+            // What it was told before it stood still it acts upon now.
+            What::Resumed => self.probed_us.clear(),
             What::Submitted { item, accepted: Ok(()) } => self.wants(*item, scene),
             What::Done { item, .. } => {
                 self.unplaced.remove(item);
@@ -159,7 +150,7 @@ impl Sender {
         {
             verdict.fail(17, seen.at, seen.host, || {
                 format!(
-                    "{item} is sent to {to}, whose memory is full, {} after the last one or after that was told; a full \
+                    "{item} is sent to {to}, whose memory is full, {} after the last one; a full \
                      broker gets one message in {}",
                     seconds(now - last),
                     seconds(PROBE_US)

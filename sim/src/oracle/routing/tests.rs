@@ -109,7 +109,7 @@ fn a_full_broker_gets_one_message_in_a_while() {
     bench.at += PROBE_US;
     send(&mut bench, 0, 1);
     assert_eq!(bench.violated(), []);
-    bench.at += PROBE_US - 1;
+    bench.at += PROBE_US - TURN_US - 1;
     send(&mut bench, 1, 1);
     assert_eq!(bench.violated(), [17]);
 }

@@ -30,6 +30,8 @@ pub(crate) struct Consuming {
     /// Dead letters that the present script has made, by broker.
     copies: BTreeMap<u32, Vec<Option<Item>>>,
     released: BTreeMap<Spot, Bytes>,
+    /// When the final shutdown began.
+    stops_at: Option<u64>,
     /// Groups that a broker was seen to lack.
     lacking: BTreeSet<u32>,
 }
@@ -39,6 +41,7 @@ impl Oracle for Consuming {
         match (seen.host, &seen.what) {
             (Host::Broker(broker), what) => self.see_broker(broker, what, scene, verdict),
             (Host::Service(service), what) => self.see_service(service, what, scene, verdict),
+            (Host::World, What::Phase(Phase::Quiesce)) => self.stops_at = Some(scene.at),
             (Host::World, What::Phase(Phase::Liveness)) => {
                 let holds = |broker: u32| {
                     let mut streams = scene.ledger.streams.iter().filter(|((of, _), _)| *of == broker);
@@ -59,7 +62,11 @@ impl Oracle for Consuming {
                 let never = |id: &&StreamId| {
                     !self.given.contains(&(Spot { broker: *broker, key: key.clone(), id: **id }, group))
                 };
-                if let Some(id) = stream.entries.keys().find(never) {
+                // What is stored while everybody stops is for whoever comes next.
+                let in_time = |id: &&StreamId| {
+                    stream.entries.get(id).is_some_and(|entry| self.stops_at.is_none_or(|stops| entry.at < stops))
+                };
+                if let Some(id) = stream.entries.keys().filter(in_time).find(never) {
                     let spot = Spot { broker: *broker, key: key.clone(), id: *id };
                     verdict.fail(19, scene.at, Host::Broker(*broker), || {
                         format!("{spot} is stored and was never delivered in group g{group}; every entry must be")

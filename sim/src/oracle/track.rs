@@ -38,6 +38,8 @@ pub(super) struct Wire {
     pub(super) connected: bool,
     /// Commands without an answer, oldest first.
     pub(super) unanswered: VecDeque<Word>,
+    /// Answered within the turn that is not over yet.
+    fresh: Vec<Word>,
 }
 
 /// What an observation means for a connection.
@@ -61,7 +63,10 @@ impl Lines {
                 News::Nothing
             }
             What::Dialled { line, to, .. } => {
-                self.0.insert(*line, Wire { service, to: to.clone(), connected: false, unanswered: VecDeque::new() });
+                self.0.insert(
+                    *line,
+                    Wire { service, to: to.clone(), connected: false, unanswered: VecDeque::new(), fresh: Vec::new() },
+                );
                 News::Nothing
             }
             What::Connected(line) => {
@@ -77,10 +82,26 @@ impl Lines {
                 News::Wrote(*line, *command)
             }
             What::Replied(line) => {
-                let answered = self.0.get_mut(line).and_then(|wire| wire.unanswered.pop_front());
+                let answered = self.0.get_mut(line).and_then(|wire| {
+                    let word = wire.unanswered.pop_front()?;
+                    wire.fresh.push(word);
+                    Some(word)
+                });
                 answered.map_or(News::Nothing, |word| News::Answered(*line, word))
             }
-            What::Closed { line, .. } | What::HungUp(line) => self.0.remove(line).map_or(News::Nothing, News::Gone),
+            What::Turn { .. } => {
+                self.0.values_mut().filter(|wire| wire.service == service).for_each(|wire| wire.fresh.clear());
+                News::Nothing
+            }
+            What::Closed { line, .. } => self.0.remove(line).map_or(News::Nothing, News::Gone),
+            What::HungUp(line) => {
+                let Some(mut wire) = self.0.remove(line) else { return News::Nothing };
+                // An engine that gave the connection up earlier in this turn ignored what was still answered on it.
+                for word in wire.fresh.drain(..).rev() {
+                    wire.unanswered.push_front(word);
+                }
+                News::Gone(wire)
+            }
             _ => News::Nothing,
         }
     }

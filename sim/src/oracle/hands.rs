@@ -1,6 +1,6 @@
 //! Who consumes, and what is in whose hand: kept from what services and brokers are seen to do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use flota_core::op::Settled;
@@ -90,6 +90,8 @@ pub struct Hands {
     hands: Vec<HandState>,
     by_hand: BTreeMap<(u32, Hand), usize>,
     by_spot: BTreeMap<Spot, Vec<usize>>,
+    /// Those without a verdict.
+    left: BTreeMap<Who, BTreeSet<usize>>,
     /// What each broker executes.
     running: Vec<Option<Word>>,
     /// When an entry came to be a consumer's: read or claimed, not renewed.
@@ -151,6 +153,7 @@ impl Hands {
             hands: Vec::new(),
             by_hand: BTreeMap::new(),
             by_spot: BTreeMap::new(),
+            left: BTreeMap::new(),
             running: vec![None; plan.brokers.len()],
             taken: BTreeMap::new(),
         }
@@ -180,7 +183,7 @@ impl Hands {
 
     /// All deliveries to a consumer that it gave no verdict on.
     pub fn left(&self, who: Who) -> impl Iterator<Item = &HandState> {
-        self.hands.iter().filter(move |hand| hand.who == who && hand.verdict.is_none())
+        self.left.get(&who).into_iter().flatten().filter_map(|at| self.hands.get(*at))
     }
 
     /// All deliveries.
@@ -203,10 +206,10 @@ impl Hands {
     /// The subscription that a service's present process means by a place in its plan: the one that ends last.
     #[must_use]
     pub fn newest(&self, service: u32, sub: u32) -> Option<Who> {
-        self.of_life(service).filter(|(_, state)| state.sub == sub).last().map(|(who, _)| who)
+        self.of_life(service).rfind(|(_, state)| state.sub == sub).map(|(who, _)| who)
     }
 
-    fn of_life(&self, service: u32) -> impl Iterator<Item = (Who, &ConsumerState)> {
+    fn of_life(&self, service: u32) -> impl DoubleEndedIterator<Item = (Who, &ConsumerState)> {
         let life = self.lives.get(service as usize).copied().unwrap_or(0);
         let range = Who { service, life, number: 0 }..=Who { service, life, number: u32::MAX };
         self.consumers.range(range).map(|(who, state)| (*who, state))
@@ -294,7 +297,7 @@ impl Hands {
 
     fn subscribe(&mut self, service: u32, sub: u32) {
         let life = self.lives.get(service as usize).copied().unwrap_or(0);
-        let number = self.of_life(service).count() as u32 + 1;
+        let number = self.of_life(service).next_back().map_or(0, |(who, _)| who.number) + 1;
         let consume = self.plan.get(service as usize).and_then(|consumes| consumes.get(sub as usize));
         let Some(consume) = consume else { return };
         let state = ConsumerState {
@@ -315,8 +318,10 @@ impl Hands {
             state.ended = Some(at);
             state.held = 0;
         }
-        for hand in self.hands.iter_mut().filter(|hand| hand.who == who && hand.verdict.is_none()) {
-            (hand.over, hand.given_back) = (true, in_order);
+        for at in self.left.get(&who).into_iter().flatten() {
+            if let Some(hand) = self.hands.get_mut(*at) {
+                (hand.over, hand.given_back) = (true, in_order);
+            }
         }
     }
 
@@ -331,6 +336,7 @@ impl Hands {
         let number = self.hands.len();
         self.by_hand.insert((service, delivered.hand), number);
         self.by_spot.entry(spot.clone()).or_default().push(number);
+        self.left.entry(who).or_default().insert(number);
         self.hands.push(HandState {
             who,
             group: consumer.group,
@@ -347,9 +353,13 @@ impl Hands {
     }
 
     fn settle(&mut self, service: u32, at: u64, hand: Hand, verdict: Given) {
-        let Some(state) = self.hand_mut(service, hand) else { return };
+        let Some(number) = self.by_hand.get(&(service, hand)).copied() else { return };
+        let Some(state) = self.hands.get_mut(number) else { return };
         let (held, who) = (state.is_held(), state.who);
         state.verdict = Some((verdict, at));
+        if let Some(left) = self.left.get_mut(&who) {
+            left.remove(&number);
+        }
         if held && let Some(consumer) = self.consumers.get_mut(&who) {
             consumer.held = consumer.held.saturating_sub(1);
         }

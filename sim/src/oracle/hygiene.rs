@@ -3,23 +3,24 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use flota_core::config::Endpoint;
 
 use super::{Oracle, Scene, Verdict};
-use crate::seen::{Host, Line, Seen, What};
+use crate::seen::{Host, Seen, What};
 
 #[derive(Default)]
 pub(crate) struct Housekeeping {
     processes: BTreeMap<u32, Process>,
+    /// Those that were asked to stop and have not.
+    stopping: BTreeSet<u32>,
 }
 
 #[derive(Default)]
 struct Process {
-    lines: BTreeMap<Line, Endpoint>,
     /// When it dialled each address within the last second.
-    dials: BTreeMap<Endpoint2, VecDeque<u64>>,
+    dials: BTreeMap<Endpoint, VecDeque<u64>>,
     /// The last subscription that ended, and when: its connections are closed in the same moment.
     ended_at: Option<u64>,
     stopping: Option<Stopping>,
@@ -27,10 +28,6 @@ struct Process {
     /// The turn in which it stopped is over.
     silent: bool,
 }
-
-/// An address, in an order.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Endpoint2(String);
 
 struct Stopping {
     since: u64,
@@ -54,9 +51,11 @@ impl Oracle for Housekeeping {
         if let Host::Service(service) = seen.host {
             self.see_service(service, &seen.what, scene, verdict);
         }
-        for (service, process) in &mut self.processes {
+        for service in &self.stopping {
             let paused = scene.ledger.services.get(*service as usize).is_some_and(|state| state.paused);
-            process.check_end(*service, paused, scene, verdict);
+            if let Some(process) = self.processes.get(service) {
+                process.check_end(*service, paused, scene, verdict);
+            }
         }
     }
 }
@@ -66,13 +65,19 @@ impl Housekeeping {
         match what {
             What::Born(_) => {
                 self.processes.insert(service, Process::default());
+                self.stopping.remove(&service);
             }
             What::Died(_) => {
                 self.processes.remove(&service);
+                self.stopping.remove(&service);
             }
             what => {
-                if let Some(process) = self.processes.get_mut(&service) {
-                    process.see(service, what, scene, verdict);
+                let Some(process) = self.processes.get_mut(&service) else { return };
+                process.see(service, what, scene, verdict);
+                match what {
+                    What::Stopping { .. } => drop(self.stopping.insert(service)),
+                    What::Stopped => drop(self.stopping.remove(&service)),
+                    _ => {}
                 }
             }
         }
@@ -82,10 +87,7 @@ impl Housekeeping {
 impl Process {
     fn see(&mut self, service: u32, what: &What, scene: &Scene<'_>, verdict: &mut Verdict) {
         match what {
-            What::Dialled { line, to, .. } => self.dial(service, *line, to, scene, verdict),
-            What::Closed { line, .. } | What::HungUp(line) => {
-                self.lines.remove(line);
-            }
+            What::Dialled { to, .. } => self.dial(service, to, scene, verdict),
             What::Unsubscribed(_) => self.ended_at = Some(scene.at),
             What::Stopping { grace_us } => {
                 let until = scene.at + (grace_us + LAST_WORDS_US) * (100 + DRIFT) / 100 + LATE_US;
@@ -109,9 +111,8 @@ impl Process {
         }
     }
 
-    fn dial(&mut self, service: u32, line: Line, to: &Endpoint, scene: &Scene<'_>, verdict: &mut Verdict) {
-        self.lines.insert(line, to.clone());
-        let open = self.lines.values().filter(|endpoint| *endpoint == to).count();
+    fn dial(&mut self, service: u32, to: &Endpoint, scene: &Scene<'_>, verdict: &mut Verdict) {
+        let open = scene.lines.to(service, to).count();
         // A connection of a subscription that ended in this moment is closed in this moment.
         let ending = usize::from(self.ended_at == Some(scene.at));
         let most = 1 + scene.ledger.hands.subscriptions(service) + ending;
@@ -120,7 +121,7 @@ impl Process {
                 format!("{open} connections to {to} at once; one for commands and one for each of its subscriptions make {most}")
             });
         }
-        let dials = self.dials.entry(Endpoint2(to.to_string())).or_default();
+        let dials = self.dials.entry(to.clone()).or_default();
         dials.push_back(scene.at);
         while dials.front().is_some_and(|at| scene.at - at > 1_000_000) {
             dials.pop_front();
@@ -155,7 +156,7 @@ impl Process {
         }
     }
 
-    fn check_end(&mut self, service: u32, paused: bool, scene: &Scene<'_>, verdict: &mut Verdict) {
+    fn check_end(&self, service: u32, paused: bool, scene: &Scene<'_>, verdict: &mut Verdict) {
         let Some(stopping) = &self.stopping else { return };
         if scene.at > stopping.until && !paused && !self.stopped {
             let (since, until) = (stopping.since, stopping.until);

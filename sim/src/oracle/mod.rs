@@ -25,6 +25,8 @@ pub use outcomes::{Class, Outcome};
 
 use std::collections::BTreeMap;
 
+use track::Lines;
+
 use crate::invariants::CHECK;
 use crate::plan::{Fidelity, Plan};
 use crate::seen::{Host, Seen, What};
@@ -44,7 +46,7 @@ pub struct Violation {
 
 /// One or several invariants that need the same bookkeeping.
 pub(crate) trait Oracle {
-    /// Takes an observation in. The ledger has it already.
+    /// Takes an observation in. The ledger and the connections have it already.
     fn see(&mut self, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict);
 
     /// The run is over: final accounts.
@@ -63,6 +65,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) at: u64,
     pub(crate) plan: &'a Plan,
     pub(crate) ledger: &'a Ledger,
+    pub(crate) lines: &'a Lines,
 }
 
 /// Where oracles write.
@@ -133,24 +136,26 @@ fn oracles(plan: &Plan) -> Vec<Box<dyn Oracle>> {
     oracles
 }
 
-/// All oracles, and the ledger they read.
+/// All oracles, and what they read.
 pub(crate) struct Judge {
     ledger: Ledger,
+    lines: Lines,
     oracles: Vec<Box<dyn Oracle>>,
     verdict: Verdict,
 }
 
 impl Judge {
     pub(crate) fn new(plan: &Plan) -> Self {
-        Self { ledger: Ledger::new(plan), oracles: oracles(plan), verdict: Verdict::default() }
+        Self { ledger: Ledger::new(plan), lines: Lines::new(plan), oracles: oracles(plan), verdict: Verdict::default() }
     }
 
     pub(crate) fn see(&mut self, seen: &Seen, plan: &Plan) {
         self.ledger.see(seen);
+        self.lines.see(seen);
         if let What::Gap(command) = &seen.what {
             self.verdict.fail(0, seen.at, seen.host, || format!("the model broker lacks {command}"));
         }
-        let scene = Scene { at: seen.at, plan, ledger: &self.ledger };
+        let scene = Scene { at: seen.at, plan, ledger: &self.ledger, lines: &self.lines };
         for oracle in &mut self.oracles {
             oracle.see(seen, &scene, &mut self.verdict);
         }
@@ -162,7 +167,7 @@ impl Judge {
     }
 
     pub(crate) fn late(&mut self, at: u64, plan: &Plan) {
-        let scene = Scene { at, plan, ledger: &self.ledger };
+        let scene = Scene { at, plan, ledger: &self.ledger, lines: &self.lines };
         if let Some((item, service)) = self.ledger.unresolved() {
             let text = || format!("message {} was accepted and is not resolved long after everything healed", item.0);
             self.verdict.fail(4, at, Host::Service(service), text);
@@ -176,7 +181,7 @@ impl Judge {
     }
 
     pub(crate) fn end(&mut self, at: u64, plan: &Plan) {
-        let scene = Scene { at, plan, ledger: &self.ledger };
+        let scene = Scene { at, plan, ledger: &self.ledger, lines: &self.lines };
         for oracle in &mut self.oracles {
             oracle.end(&scene, &mut self.verdict);
         }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use flota_core::op::{NotSent, OpError, Reject};
 use flota_core::reply::StreamId;
 
-use super::track::{Lines, Members, News, TURN_US, mono_us, seconds};
+use super::track::{Members, News, TURN_US, mono_us, seconds};
 use super::{ItemState, Oracle, Scene, Verdict};
 use crate::broker::Change;
 use crate::plan::{Fate, Fidelity, Plan};
@@ -22,7 +22,6 @@ use crate::world;
 pub(super) struct Producer {
     services: Vec<Sender>,
     items: Vec<Sent>,
-    lines: Lines,
     brokers: Vec<Store>,
     /// What a broker forgot by a crash, or was told to drop.
     forgotten: BTreeSet<Item>,
@@ -70,7 +69,6 @@ impl Producer {
         Self {
             services: plan.services.iter().map(|_| Sender::default()).collect(),
             items: vec![Sent::default(); plan.work.len()],
-            lines: Lines::default(),
             brokers: plan.brokers.iter().map(|_| Store::default()).collect(),
             forgotten: BTreeSet::new(),
         }
@@ -83,9 +81,11 @@ impl Producer {
 
 impl Oracle for Producer {
     fn see(&mut self, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
-        self.see_line(seen, scene, verdict);
         match seen.host {
-            Host::Service(service) => self.see_service(service, seen, scene, verdict),
+            Host::Service(service) => {
+                self.see_line(service, seen, scene, verdict);
+                self.see_service(service, seen, scene, verdict);
+            }
             Host::Broker(broker) => self.see_broker(broker, seen, scene, verdict),
             Host::World => {}
         }
@@ -100,11 +100,12 @@ impl Oracle for Producer {
 // ---- connections: 6 ----
 
 impl Producer {
-    fn see_line(&mut self, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
-        match self.lines.see(seen) {
+    fn see_line(&mut self, service: u32, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
+        match scene.lines.news() {
             News::Wrote(line, Word::Add(Some(item))) => {
+                let (line, item) = (*line, *item);
                 let Some(sent) = self.items.get_mut(item.0 as usize) else { return };
-                if let Some(before) = sent.on.filter(|before| self.lines.get(*before).is_some()) {
+                if let Some(before) = sent.on.filter(|before| scene.lines.get(service, *before).is_some()) {
                     verdict.fail(6, seen.at, seen.host, || {
                         format!(
                             "{item} is written to line {} while it is still unanswered on line {}: it may be stored twice; \
@@ -121,14 +122,14 @@ impl Producer {
                 sent.written = true;
             }
             News::Answered(_, Word::Add(Some(item))) => {
-                if let Some(sent) = self.item(item) {
+                if let Some(sent) = self.item(*item) {
                     sent.on = None;
                 }
             }
             News::Gone(wire) => {
-                for word in wire.unanswered {
+                for word in &wire.unanswered {
                     let Word::Add(Some(item)) = word else { continue };
-                    let Some(sent) = self.item(item) else { continue };
+                    let Some(sent) = self.item(*item) else { continue };
                     sent.on = None;
                     sent.doubt = true;
                 }
@@ -188,10 +189,10 @@ fn accepted_at(scene: &Scene<'_>, item: Item) -> Option<u64> {
 impl Producer {
     fn see_service(&mut self, service: u32, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
         let Some(sender) = self.services.get_mut(service as usize) else { return };
-        if sender.members.able().next().is_some() {
+        if sender.members.is_any_able() {
             sender.able_at = Some(seen.at);
         }
-        if sender.members.see(&seen.what) && sender.members.able().next().is_some() {
+        if sender.members.see(&seen.what) && sender.members.is_any_able() {
             sender.able_at = Some(seen.at);
         }
         match &seen.what {

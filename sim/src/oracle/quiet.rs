@@ -15,28 +15,34 @@ pub(crate) struct Quiet {
     brokers: Vec<u64>,
     services: Vec<u64>,
     pairs: BTreeMap<(u32, u32), u64>,
-    /// Open connections: of which service, to which broker.
-    lines: BTreeMap<Line, Link>,
+    /// The open connections of each service.
+    links: Vec<Links>,
+}
+
+#[derive(Debug, Default)]
+struct Links {
+    open: BTreeMap<Line, Link>,
+    /// Those whose socket has not taken everything.
+    unsent: BTreeSet<Line>,
+    /// Those of subscriptions: something was read on them.
+    readers: BTreeSet<Line>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    service: u32,
     broker: u32,
     connected: bool,
     /// Commands that its socket has not taken whole.
     unsent: u64,
     /// Commands without an answer.
     unanswered: u64,
-    /// It belongs to a subscription: something was read on it.
-    reads: bool,
     /// When the last of them was answered.
     answered: u64,
 }
 
 impl Link {
-    fn new(service: u32, broker: u32) -> Self {
-        Self { service, broker, connected: false, unsent: 0, unanswered: 0, reads: false, answered: 0 }
+    fn new(broker: u32) -> Self {
+        Self { broker, connected: false, unsent: 0, unanswered: 0, answered: 0 }
     }
 }
 
@@ -48,7 +54,7 @@ impl Quiet {
             brokers: vec![0; plan.brokers.len()],
             services: vec![0; plan.services.len()],
             pairs: BTreeMap::new(),
-            lines: BTreeMap::new(),
+            links: plan.services.iter().map(|_| Links::default()).collect(),
         }
     }
 
@@ -69,13 +75,17 @@ impl Quiet {
 
     /// How many connections are open between the two.
     pub(crate) fn connections(&self, service: u32, broker: u32) -> usize {
-        self.lines.values().filter(|link| link.connected && link.service == service && link.broker == broker).count()
+        let links = self.links.get(service as usize).into_iter().flat_map(|links| links.open.values());
+        links.filter(|link| link.connected && link.broker == broker).count()
     }
 
     /// Connections of subscriptions on which nothing is asked: service, broker, since when.
     pub(crate) fn idle_readers(&self) -> impl Iterator<Item = (u32, u32, u64)> {
-        let idle = self.lines.values().filter(|link| link.connected && link.reads && link.unanswered == 0);
-        idle.map(|link| (link.service, link.broker, link.answered))
+        self.links.iter().zip(0u32..).flat_map(|(links, service)| {
+            let readers = links.readers.iter().filter_map(|line| links.open.get(line));
+            let idle = readers.filter(|link| link.connected && link.unanswered == 0);
+            idle.map(move |link| (service, link.broker, link.answered))
+        })
     }
 
     pub(crate) fn see(&mut self, seen: &Seen, plan: &Plan) {
@@ -100,55 +110,66 @@ impl Quiet {
     }
 
     fn see_service(&mut self, service: u32, at: u64, what: &What, plan: &Plan) {
+        let Some(links) = self.links.get_mut(service as usize) else { return };
         match what {
             What::Born(_) | What::Died(_) | What::Paused | What::Resumed | What::Warned(_) => {
                 if let Some(since) = self.services.get_mut(service as usize) {
                     *since = at;
                 }
                 if matches!(what, What::Died(_)) {
-                    self.lines.retain(|_, link| link.service != service);
+                    *links = Links::default();
                 }
             }
             What::Dialled { line, to, .. } => {
                 if let Some(broker) = world::broker_at(to, plan.brokers.len()) {
-                    self.lines.insert(*line, Link::new(service, broker));
+                    links.open.insert(*line, Link::new(broker));
                     self.pairs.insert((service, broker), at);
                 }
             }
             What::Connected(line) => {
-                if let Some(link) = self.lines.get_mut(line) {
+                if let Some(link) = links.open.get_mut(line) {
                     link.connected = true;
                     self.pairs.insert((service, link.broker), at);
                 }
             }
             What::Wrote { line, command, .. } => {
-                if let Some(link) = self.lines.get_mut(line) {
+                if let Some(link) = links.open.get_mut(line) {
                     link.unsent += 1;
                     link.unanswered += 1;
-                    link.reads |= matches!(command, Word::ReadGroup | Word::Read);
+                    links.unsent.insert(*line);
+                    if matches!(command, Word::ReadGroup | Word::Read) {
+                        links.readers.insert(*line);
+                    }
                 }
             }
             What::Replied(line) => {
-                if let Some(link) = self.lines.get_mut(line) {
+                if let Some(link) = links.open.get_mut(line) {
                     link.unanswered = link.unanswered.saturating_sub(1);
                     link.answered = at;
                 }
             }
             What::Sent(line, commands) => {
-                self.lines.entry(*line).and_modify(|link| link.unsent = link.unsent.saturating_sub(*commands));
+                if let Some(link) = links.open.get_mut(line) {
+                    link.unsent = link.unsent.saturating_sub(*commands);
+                    if link.unsent == 0 {
+                        links.unsent.remove(line);
+                    }
+                }
             }
             What::Turn { .. } => {
                 // A socket that takes no more delays whatever is said there.
-                let stuck = self.lines.values().filter(|link| link.service == service && link.unsent > 0);
+                let stuck = links.unsent.iter().filter_map(|line| links.open.get(line));
                 self.pairs.extend(stuck.map(|link| ((service, link.broker), at)));
             }
             What::Stuck(line) => {
-                if let Some(link) = self.lines.get(line) {
+                if let Some(link) = links.open.get(line) {
                     self.pairs.insert((service, link.broker), at);
                 }
             }
             What::Closed { line, .. } | What::HungUp(line) => {
-                if let Some(link) = self.lines.remove(line) {
+                links.unsent.remove(line);
+                links.readers.remove(line);
+                if let Some(link) = links.open.remove(line) {
                     self.pairs.insert((service, link.broker), at);
                 }
             }

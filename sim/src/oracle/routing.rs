@@ -11,14 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flota_core::config::Endpoint;
 
-use super::track::{Lines, Members, News, Standing, mono_us, seconds};
+use super::track::{Members, News, Standing, mono_us, seconds};
 use super::{Oracle, Scene, Verdict};
 use crate::plan::Plan;
 use crate::seen::{Host, Item, Line, Seen, What, Word};
 
 pub(super) struct Routing {
     services: Vec<Sender>,
-    lines: Lines,
 }
 
 #[derive(Default)]
@@ -36,44 +35,43 @@ struct Sender {
 
 impl Routing {
     pub(super) fn new(plan: &Plan) -> Self {
-        Self { services: plan.services.iter().map(|_| Sender::default()).collect(), lines: Lines::default() }
+        Self { services: plan.services.iter().map(|_| Sender::default()).collect() }
     }
 }
 
 impl Oracle for Routing {
     fn see(&mut self, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
         let Host::Service(service) = seen.host else { return };
-        let news = self.lines.see(seen);
         let Some(sender) = self.services.get_mut(service as usize) else { return };
-        match news {
+        match scene.lines.news() {
             News::Wrote(line, word) => {
                 if let Word::Add(Some(item)) = word {
-                    sender.placed(item, line, &self.lines, seen, scene, verdict);
+                    sender.placed(service, *item, *line, seen, scene, verdict);
                 }
-                sender.note_room(service, line, &self.lines, scene, verdict);
+                sender.note_room(service, *line, scene, verdict);
             }
             News::Answered(line, word) => {
                 if let Word::Add(Some(item)) = word {
-                    sender.wants(item, scene);
+                    sender.wants(*item, scene);
                 }
-                sender.note_room(service, line, &self.lines, scene, verdict);
+                sender.note_room(service, *line, scene, verdict);
             }
             News::Gone(wire) => {
-                for word in wire.unanswered {
+                for word in &wire.unanswered {
                     if let Word::Add(Some(item)) = word {
-                        sender.wants(item, scene);
+                        sender.wants(*item, scene);
                     }
                 }
                 sender.counts.clear();
-                sender.note_drained(service, &self.lines, scene);
+                sender.note_drained(service, scene);
             }
-            News::Nothing => sender.see(service, seen, &self.lines, scene, verdict),
+            News::Nothing => sender.see(service, seen, scene, verdict),
         }
     }
 }
 
 impl Sender {
-    fn see(&mut self, service: u32, seen: &Seen, lines: &Lines, scene: &Scene<'_>, verdict: &mut Verdict) {
+    fn see(&mut self, service: u32, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
         if self.members.see(&seen.what) {
             self.counts.clear();
         }
@@ -89,7 +87,7 @@ impl Sender {
             What::Done { item, .. } => {
                 self.unplaced.remove(item);
             }
-            What::Turn { .. } => self.conserves(service, seen.at, lines, scene, verdict),
+            What::Turn { .. } => self.conserves(service, seen.at, scene, verdict),
             _ => {}
         }
     }
@@ -103,8 +101,8 @@ impl Sender {
     }
 
     /// A message was written: 17, and what 16 counts.
-    fn placed(&mut self, item: Item, line: Line, lines: &Lines, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
-        let Some(wire) = lines.get(line) else { return };
+    fn placed(&mut self, service: u32, item: Item, line: Line, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
+        let Some(wire) = scene.lines.get(service, line) else { return };
         self.unplaced.remove(&item);
         let there: Vec<&Standing> = self.members.at(&wire.to).collect();
         if !there.iter().any(|standing| standing.ready && !standing.leaving) {
@@ -123,13 +121,13 @@ impl Sender {
         }
         if !there.iter().any(|standing| standing.is_able()) {
             let to = wire.to.clone();
-            self.probed(wire.service, item, to, seen, scene, verdict);
+            self.probed(service, item, to, seen, scene, verdict);
             self.counts.clear();
             return;
         }
         if is_unkeyed(item, scene.plan) && !self.crowded {
             *self.counts.entry(wire.to.clone()).or_default() += 1;
-            self.is_fair(seen, verdict);
+            self.is_fair(&wire.to, seen, verdict);
         }
     }
 
@@ -159,55 +157,52 @@ impl Sender {
         }
     }
 
-    /// 16: nobody who can take messages is ahead of anybody else by more than one.
-    fn is_fair(&self, seen: &Seen, verdict: &mut Verdict) {
-        let count = |standing: &Standing| self.counts.get(&standing.address).copied().unwrap_or(0);
-        let able = || self.members.able();
-        let (Some(least), Some(most)) = (able().min_by_key(|s| count(s)), able().max_by_key(|s| count(s))) else {
-            return;
-        };
-        if count(most) > count(least) + 1 {
+    /// 16: who was just sent to is not ahead of anybody else who can take messages by more than one.
+    fn is_fair(&self, to: &Endpoint, seen: &Seen, verdict: &mut Verdict) {
+        let count = |address: &Endpoint| self.counts.get(address).copied().unwrap_or(0);
+        let most = count(to);
+        let behind = |standing: &&Standing| most > count(&standing.address) + 1;
+        if most > 1
+            && let Some(least) = self.members.able().find(behind)
+        {
             verdict.fail(16, seen.at, seen.host, || {
                 format!(
-                    "{} has got {} messages without a key and {} has got {} since the set of ready brokers last changed; \
-                     they may differ by one",
-                    most.address,
-                    count(most),
+                    "{to} has got {most} messages without a key and {} has got {} since the set of ready brokers last \
+                     changed; they may differ by one",
                     least.address,
-                    count(least)
+                    count(&least.address)
                 )
             });
         }
     }
 
     /// Notices lanes that fill up, and the moment in which all have drained.
-    fn note_room(&mut self, service: u32, line: Line, lines: &Lines, scene: &Scene<'_>, verdict: &mut Verdict) {
+    fn note_room(&mut self, service: u32, line: Line, scene: &Scene<'_>, verdict: &mut Verdict) {
         let most = scene.plan.knobs.pipeline as usize;
-        if lines.get(line).is_some_and(|wire| wire.unanswered.len() >= most) {
+        if scene.lines.get(service, line).is_some_and(|wire| wire.unanswered.len() >= most) {
             if !self.crowded {
                 verdict.mark("a lane was at its limit");
             }
             self.crowded = true;
         } else {
-            self.note_drained(service, lines, scene);
+            self.note_drained(service, scene);
         }
     }
 
-    fn note_drained(&mut self, service: u32, lines: &Lines, scene: &Scene<'_>) {
+    fn note_drained(&mut self, service: u32, scene: &Scene<'_>) {
         let half = scene.plan.knobs.pipeline as usize / 2;
-        if self.crowded && lines.of(service).all(|wire| wire.unanswered.len() <= half) {
+        if self.crowded && scene.lines.of(service).all(|wire| wire.unanswered.len() <= half) {
             self.crowded = false;
             self.counts.clear();
         }
     }
 
     /// 18: nothing waits while somebody could take it.
-    fn conserves(&self, service: u32, at: u64, lines: &Lines, scene: &Scene<'_>, verdict: &mut Verdict) {
+    fn conserves(&self, service: u32, at: u64, scene: &Scene<'_>, verdict: &mut Verdict) {
         let Some(item) = self.unplaced.first().copied() else { return };
         let half = scene.plan.knobs.pipeline as usize / 2;
-        let has_room = |standing: &&Standing| {
-            lines.of(service).filter(|wire| wire.to == standing.address).all(|wire| wire.unanswered.len() <= half)
-        };
+        let has_room =
+            |standing: &&Standing| scene.lines.to(service, &standing.address).all(|wire| wire.unanswered.len() <= half);
         if let Some(standing) = self.members.able().find(has_room) {
             verdict.fail(18, at, Host::Service(service), || {
                 format!(

@@ -1,5 +1,6 @@
 //! A bench for oracles: observations by hand, one oracle, and what it says.
 
+use super::track::Lines;
 use super::{Ledger, Oracle, Scene, Verdict};
 use crate::broker::Change;
 use crate::plan::{BrokerPlan, Fate, Knobs, Network, Persistence, Plan, ServicePlan, Work};
@@ -10,6 +11,7 @@ pub(super) struct Bench {
     /// True time of the next observation, in microseconds.
     pub(super) at: u64,
     ledger: Ledger,
+    lines: Lines,
     oracle: Box<dyn Oracle>,
     verdict: Verdict,
 }
@@ -54,13 +56,15 @@ pub(super) fn plan(services: u32, brokers: u32, messages: u64) -> Plan {
 impl Bench {
     pub(super) fn new(plan: Plan, oracle: impl FnOnce(&Plan) -> Box<dyn Oracle>) -> Self {
         let oracle = oracle(&plan);
-        Self { at: 1_000_000, ledger: Ledger::new(&plan), oracle, verdict: Verdict::default(), plan }
+        let (ledger, lines) = (Ledger::new(&plan), Lines::new(&plan));
+        Self { at: 1_000_000, ledger, lines, oracle, verdict: Verdict::default(), plan }
     }
 
     pub(super) fn see(&mut self, host: Host, what: What) {
         let seen = Seen { at: self.at, host, what };
         self.ledger.see(&seen);
-        let scene = Scene { at: self.at, plan: &self.plan, ledger: &self.ledger };
+        self.lines.see(&seen);
+        let scene = Scene { at: self.at, plan: &self.plan, ledger: &self.ledger, lines: &self.lines };
         self.oracle.see(&seen, &scene, &mut self.verdict);
     }
 
@@ -80,7 +84,7 @@ impl Bench {
     }
 
     pub(super) fn end(&mut self) {
-        let scene = Scene { at: self.at, plan: &self.plan, ledger: &self.ledger };
+        let scene = Scene { at: self.at, plan: &self.plan, ledger: &self.ledger, lines: &self.lines };
         self.oracle.end(&scene, &mut self.verdict);
     }
 

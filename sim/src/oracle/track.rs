@@ -25,14 +25,26 @@ pub(super) fn seconds(us: u64) -> String {
     format!("{}.{:03} s", us / 1_000_000, us / 1_000 % 1_000)
 }
 
-/// The connections of all services.
+/// The connections of all services, and what the last observation meant for them.
 #[derive(Default)]
-pub(super) struct Lines(BTreeMap<Line, Wire>);
+pub(crate) struct Lines {
+    services: Vec<Wires>,
+    news: News,
+}
+
+/// The open connections of one service.
+#[derive(Default)]
+struct Wires {
+    open: BTreeMap<Line, Wire>,
+    /// The same by address.
+    to: BTreeMap<Endpoint, Vec<Line>>,
+    /// Those that were answered within the turn that is not over yet.
+    fresh: Vec<Line>,
+}
 
 /// One connection, seen from the service.
 #[derive(Debug)]
-pub(super) struct Wire {
-    pub(super) service: u32,
+pub(crate) struct Wire {
     pub(super) to: Endpoint,
     /// The dial has succeeded.
     pub(super) connected: bool,
@@ -43,8 +55,9 @@ pub(super) struct Wire {
 }
 
 /// What an observation means for a connection.
-#[derive(Debug)]
-pub(super) enum News {
+#[derive(Debug, Default)]
+pub(crate) enum News {
+    #[default]
     Nothing,
     /// A command was written.
     Wrote(Line, Word),
@@ -55,47 +68,85 @@ pub(super) enum News {
 }
 
 impl Lines {
-    pub(super) fn see(&mut self, seen: &Seen) -> News {
-        let Host::Service(service) = seen.host else { return News::Nothing };
-        match &seen.what {
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self { services: plan.services.iter().map(|_| Wires::default()).collect(), news: News::Nothing }
+    }
+
+    pub(super) fn see(&mut self, seen: &Seen) {
+        let Host::Service(service) = seen.host else {
+            self.news = News::Nothing;
+            return;
+        };
+        self.news = self.services.get_mut(service as usize).map_or(News::Nothing, |wires| wires.see(&seen.what));
+    }
+
+    /// What the last observation meant.
+    pub(super) fn news(&self) -> &News {
+        &self.news
+    }
+
+    pub(super) fn get(&self, service: u32, line: Line) -> Option<&Wire> {
+        self.services.get(service as usize)?.open.get(&line)
+    }
+
+    /// The open connections of a service.
+    pub(super) fn of(&self, service: u32) -> impl Iterator<Item = &Wire> {
+        self.services.get(service as usize).into_iter().flat_map(|wires| wires.open.values())
+    }
+
+    /// The open connections of a service to an address.
+    pub(super) fn to<'a>(&'a self, service: u32, to: &Endpoint) -> impl Iterator<Item = &'a Wire> {
+        let wires = self.services.get(service as usize);
+        let lines = wires.and_then(|wires| wires.to.get(to)).into_iter().flatten();
+        lines.filter_map(move |line| wires?.open.get(line))
+    }
+}
+
+impl Wires {
+    fn see(&mut self, what: &What) -> News {
+        match what {
             What::Born(_) | What::Died(_) => {
-                self.0.retain(|_, wire| wire.service != service);
+                *self = Self::default();
                 News::Nothing
             }
             What::Dialled { line, to, .. } => {
-                self.0.insert(
-                    *line,
-                    Wire { service, to: to.clone(), connected: false, unanswered: VecDeque::new(), fresh: Vec::new() },
-                );
+                let wire = Wire { to: to.clone(), connected: false, unanswered: VecDeque::new(), fresh: Vec::new() };
+                self.open.insert(*line, wire);
+                self.to.entry(to.clone()).or_default().push(*line);
                 News::Nothing
             }
             What::Connected(line) => {
-                if let Some(wire) = self.0.get_mut(line) {
+                if let Some(wire) = self.open.get_mut(line) {
                     wire.connected = true;
                 }
                 News::Nothing
             }
             What::Wrote { line, command, .. } => {
-                if let Some(wire) = self.0.get_mut(line) {
+                if let Some(wire) = self.open.get_mut(line) {
                     wire.unanswered.push_back(*command);
                 }
                 News::Wrote(*line, *command)
             }
             What::Replied(line) => {
-                let answered = self.0.get_mut(line).and_then(|wire| {
-                    let word = wire.unanswered.pop_front()?;
-                    wire.fresh.push(word);
-                    Some(word)
-                });
-                answered.map_or(News::Nothing, |word| News::Answered(*line, word))
+                let Some(wire) = self.open.get_mut(line) else { return News::Nothing };
+                let Some(word) = wire.unanswered.pop_front() else { return News::Nothing };
+                if wire.fresh.is_empty() {
+                    self.fresh.push(*line);
+                }
+                wire.fresh.push(word);
+                News::Answered(*line, word)
             }
             What::Turn { .. } => {
-                self.0.values_mut().filter(|wire| wire.service == service).for_each(|wire| wire.fresh.clear());
+                for line in self.fresh.drain(..) {
+                    if let Some(wire) = self.open.get_mut(&line) {
+                        wire.fresh.clear();
+                    }
+                }
                 News::Nothing
             }
-            What::Closed { line, .. } => self.0.remove(line).map_or(News::Nothing, News::Gone),
+            What::Closed { line, .. } => self.remove(*line).map_or(News::Nothing, News::Gone),
             What::HungUp(line) => {
-                let Some(mut wire) = self.0.remove(line) else { return News::Nothing };
+                let Some(mut wire) = self.remove(*line) else { return News::Nothing };
                 // An engine that gave the connection up earlier in this turn ignored what was still answered on it.
                 for word in wire.fresh.drain(..).rev() {
                     wire.unanswered.push_front(word);
@@ -106,19 +157,26 @@ impl Lines {
         }
     }
 
-    pub(super) fn get(&self, line: Line) -> Option<&Wire> {
-        self.0.get(&line)
-    }
-
-    /// The open connections of a service.
-    pub(super) fn of(&self, service: u32) -> impl Iterator<Item = &Wire> {
-        self.0.values().filter(move |wire| wire.service == service)
+    fn remove(&mut self, line: Line) -> Option<Wire> {
+        let wire = self.open.remove(&line)?;
+        if let Some(lines) = self.to.get_mut(&wire.to) {
+            lines.retain(|other| *other != line);
+            if lines.is_empty() {
+                self.to.remove(&wire.to);
+            }
+        }
+        Some(wire)
     }
 }
 
 /// The fleet of one process, by what it told its application.
 #[derive(Debug, Default)]
-pub(super) struct Members(BTreeMap<BrokerId, Standing>);
+pub(super) struct Members {
+    all: BTreeMap<BrokerId, Standing>,
+    at: BTreeMap<Endpoint, Vec<BrokerId>>,
+    /// How many may be sent to.
+    able: usize,
+}
 
 /// A broker, by what the service told about it.
 #[derive(Clone, Debug)]
@@ -136,7 +194,7 @@ impl Members {
     pub(super) fn see(&mut self, what: &What) -> bool {
         match what {
             What::Born(_) | What::Died(_) | What::Stopped => {
-                self.0.clear();
+                *self = Self::default();
                 true
             }
             What::Fleet { id, address, change } => {
@@ -148,12 +206,15 @@ impl Members {
     }
 
     fn change(&mut self, id: BrokerId, address: &Endpoint, change: &BrokerChange) {
+        let known = self.all.remove(&id);
+        if let Some(known) = &known {
+            self.able -= usize::from(known.is_able());
+            self.leave(id, &known.address);
+        }
         if *change == BrokerChange::Forgotten {
-            self.0.remove(&id);
             return;
         }
-        let unknown = Standing { address: address.clone(), ready: false, leaving: false, full: false };
-        let standing = self.0.entry(id).or_insert(unknown);
+        let mut standing = known.unwrap_or_else(|| Standing::new(address));
         standing.address = address.clone();
         match change {
             BrokerChange::Announced => standing.leaving = false,
@@ -166,20 +227,41 @@ impl Members {
             BrokerChange::Withdrawn | BrokerChange::Expired { .. } => standing.leaving = true,
             BrokerChange::Restarted | BrokerChange::Forgotten => {}
         }
+        self.able += usize::from(standing.is_able());
+        self.at.entry(address.clone()).or_default().push(id);
+        self.all.insert(id, standing);
+    }
+
+    fn leave(&mut self, id: BrokerId, address: &Endpoint) {
+        if let Some(there) = self.at.get_mut(address) {
+            there.retain(|other| *other != id);
+            if there.is_empty() {
+                self.at.remove(address);
+            }
+        }
     }
 
     /// Those that may be sent to.
     pub(super) fn able(&self) -> impl Iterator<Item = &Standing> {
-        self.0.values().filter(|standing| standing.is_able())
+        self.all.values().filter(|standing| standing.is_able())
+    }
+
+    /// Whether any may be sent to.
+    pub(super) fn is_any_able(&self) -> bool {
+        self.able > 0
     }
 
     /// Those at an address: one, except in the moment in which one gives way to another.
-    pub(super) fn at<'a>(&'a self, address: &'a Endpoint) -> impl Iterator<Item = &'a Standing> {
-        self.0.values().filter(move |standing| standing.address == *address)
+    pub(super) fn at(&self, address: &Endpoint) -> impl Iterator<Item = &Standing> {
+        self.at.get(address).into_iter().flatten().filter_map(|id| self.all.get(id))
     }
 }
 
 impl Standing {
+    fn new(address: &Endpoint) -> Self {
+        Self { address: address.clone(), ready: false, leaving: false, full: false }
+    }
+
     /// Whether sends go there.
     pub(super) fn is_able(&self) -> bool {
         self.ready && !self.leaving && !self.full

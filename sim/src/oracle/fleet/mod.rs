@@ -11,7 +11,7 @@ use flota_core::config::Endpoint;
 use flota_core::id::BrokerId;
 use flota_core::output::{BrokerChange, NotAdmitted};
 
-use super::track::{Lines, News, TURN_US, mono_us, seconds};
+use super::track::{News, TURN_US, mono_us, seconds};
 use super::{Oracle, Scene, Verdict};
 use crate::plan::{Fidelity, Plan};
 use crate::seen::{Host, Line, Seen, What, Word};
@@ -22,7 +22,6 @@ pub(super) struct Fleet {
     rules: Rules,
     configured: Vec<Endpoint>,
     services: Vec<Listener>,
-    lines: Lines,
 }
 
 /// A process that listens.
@@ -51,7 +50,6 @@ impl Fleet {
             rules: Rules::new(&plan.knobs, plan.brokers.len()),
             configured: fixed.map(|(_, index)| Endpoint::Ip(broker_address(index, false))).collect(),
             services: plan.services.iter().map(|_| Listener::default()).collect(),
-            lines: Lines::default(),
         }
     }
 }
@@ -60,10 +58,10 @@ impl Oracle for Fleet {
     fn see(&mut self, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
         let Host::Service(service) = seen.host else { return };
         let Some(listener) = self.services.get_mut(service as usize) else { return };
-        match self.lines.see(seen) {
+        match scene.lines.news() {
             // In full fidelity it is written a moment after it was placed: a goodbye may come between.
             News::Wrote(_, Word::Add(_)) if scene.plan.fidelity == Fidelity::Full => {}
-            News::Wrote(line, word) => listener.wrote(line, word, &self.lines, &self.rules, seen, verdict),
+            News::Wrote(line, word) => listener.wrote(service, *line, *word, &self.rules, seen, scene, verdict),
             News::Gone(_) => listener.lines = listener.lines.saturating_sub(1),
             News::Answered(..) | News::Nothing => {}
         }
@@ -89,10 +87,10 @@ impl Oracle for Fleet {
                 }
             }
             What::Fleet { id, address, change } => {
-                listener.told(service, *id, address, change, &self.rules, &self.lines, seen, scene, verdict);
+                listener.told(service, *id, address, change, &self.rules, seen, scene, verdict);
             }
             What::Dialled { to, .. } => {
-                let dials = self.lines.of(service).filter(|wire| wire.to == *to && !wire.connected).count();
+                let dials = scene.lines.to(service, to).filter(|wire| !wire.connected).count();
                 if dials > 1 {
                     verdict.mark("two dials of one address raced");
                 }
@@ -155,7 +153,6 @@ impl Listener {
         address: &Endpoint,
         change: &BrokerChange,
         rules: &Rules,
-        lines: &Lines,
         seen: &Seen,
         scene: &Scene<'_>,
         verdict: &mut Verdict,
@@ -169,7 +166,7 @@ impl Listener {
             BrokerChange::Expired { .. } => match model.expired(id, now_us) {
                 Expiry::Right => {
                     let sends = |word: &Word| matches!(word, Word::Add(Some(_)));
-                    if lines.of(service).any(|wire| wire.to == *address && wire.unanswered.iter().any(sends)) {
+                    if scene.lines.to(service, address).any(|wire| wire.unanswered.iter().any(sends)) {
                         verdict.mark("a broker expired with sends in flight");
                     }
                     Ok(())
@@ -228,8 +225,18 @@ impl Listener {
     }
 
     /// 11 and 14: what it writes.
-    fn wrote(&mut self, line: Line, word: Word, lines: &Lines, rules: &Rules, seen: &Seen, verdict: &mut Verdict) {
-        let Some(wire) = lines.get(line) else { return };
+    #[allow(clippy::too_many_arguments, reason = "a command, and everything it is judged by")]
+    fn wrote(
+        &mut self,
+        service: u32,
+        line: Line,
+        word: Word,
+        rules: &Rules,
+        seen: &Seen,
+        scene: &Scene<'_>,
+        verdict: &mut Verdict,
+    ) {
+        let Some(wire) = scene.lines.get(service, line) else { return };
         if word == Word::Auth && !rules.allows(&wire.to) {
             verdict.fail(14, seen.at, seen.host, || {
                 format!("credentials go to {}, outside of the allowed networks", wire.to)

@@ -14,14 +14,9 @@ impl Broker {
     /// Ends the waits whose time is over.
     pub fn tick(&mut self, at: ServerTime, out: &mut Vec<Out>) {
         out.append(&mut self.pending);
-        let mut over: Vec<(u64, ClientId)> = self
-            .clients
-            .iter()
-            .filter_map(|(id, client)| Some((client.blocked.as_ref()?.due_us?, *id)))
-            .filter(|(due_us, _)| *due_us <= at.0)
-            .collect();
-        over.sort_unstable();
-        for (_, client) in over {
+        let over: Vec<ClientId> =
+            self.deadlines.range(..=(at.0, ClientId(u64::MAX))).map(|(_, client)| *client).collect();
+        for client in over {
             if let Some(blocked) = self.unpark(client) {
                 out.push(Out::Reply(client, blocked.block.otherwise));
             }
@@ -35,7 +30,7 @@ impl Broker {
         if !self.pending.is_empty() {
             return Some(ServerTime(0));
         }
-        self.clients.values().filter_map(|client| client.blocked.as_ref()?.due_us).min().map(ServerTime)
+        self.deadlines.first().map(|(due_us, _)| ServerTime(*due_us))
     }
 
     /// A command has to wait.
@@ -49,11 +44,15 @@ impl Broker {
             end_us.div_ceil(self.profile.tick_us.max(1)).saturating_mul(self.profile.tick_us.max(1))
         });
         state.blocked = Some(Blocked { command, block, due_us });
+        self.deadlines.extend(due_us.map(|due_us| (due_us, client)));
     }
 
     /// A wait ends, whatever the reason.
     pub(super) fn unpark(&mut self, client: ClientId) -> Option<Blocked> {
         let blocked = self.clients.get_mut(&client)?.blocked.take()?;
+        if let Some(due_us) = blocked.due_us {
+            self.deadlines.remove(&(due_us, client));
+        }
         for key in &blocked.block.keys {
             if let Some(queue) = self.waiting.get_mut(key) {
                 queue.retain(|other| *other != client);

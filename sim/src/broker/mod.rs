@@ -95,6 +95,8 @@ pub struct Broker {
     next_number: i64,
     /// Who waits for a key, the first one first.
     waiting: BTreeMap<Bytes, VecDeque<ClientId>>,
+    /// When waits end that do not last for ever, in microseconds of server time.
+    deadlines: BTreeSet<(u64, ClientId)>,
     channels: BTreeMap<Bytes, BTreeSet<ClientId>>,
     patterns: BTreeMap<Bytes, BTreeSet<ClientId>>,
     /// Scripts by the SHA-1 of their text, in hexadecimal.
@@ -142,6 +144,7 @@ impl Broker {
             clients: BTreeMap::new(),
             next_number: 1,
             waiting: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
             channels: BTreeMap::new(),
             patterns: BTreeMap::new(),
             scripts: BTreeMap::new(),
@@ -163,7 +166,7 @@ impl Broker {
     pub fn connect(&mut self, at: ServerTime, client: ClientId, address: &str) -> Option<Value> {
         self.started.get_or_insert(at);
         let limit = usize::try_from(self.profile.clients_max).unwrap_or(usize::MAX);
-        if self.clients.values().filter(|client| !client.internal).count() >= limit {
+        if self.connected() >= limit {
             return Some(Value::error("ERR max number of clients reached"));
         }
         let authenticated = self.profile.password.is_none();
@@ -172,6 +175,11 @@ impl Broker {
         self.connections_received += 1;
         self.clients.insert(client, Client::new(at, number, address, authenticated));
         None
+    }
+
+    /// How many connections there are.
+    fn connected(&self) -> usize {
+        self.clients.len() - usize::from(self.clients.contains_key(&INTERNAL))
     }
 
     /// A connection is gone. What it was doing is undone; what it did stays.

@@ -86,6 +86,8 @@ pub struct HandState {
 pub struct Hands {
     plan: Vec<Vec<Consume>>,
     consumers: BTreeMap<Who, ConsumerState>,
+    /// Those that have not ended.
+    open: BTreeSet<Who>,
     lives: Vec<u32>,
     hands: Vec<HandState>,
     by_hand: BTreeMap<(u32, Hand), usize>,
@@ -149,6 +151,7 @@ impl Hands {
         Self {
             plan: plan.services.iter().map(|service| service.consumes.clone()).collect(),
             consumers: BTreeMap::new(),
+            open: BTreeSet::new(),
             lives: vec![0; plan.services.len()],
             hands: Vec::new(),
             by_hand: BTreeMap::new(),
@@ -209,16 +212,27 @@ impl Hands {
         self.of_life(service).rfind(|(_, state)| state.sub == sub).map(|(who, _)| who)
     }
 
-    fn of_life(&self, service: u32) -> impl DoubleEndedIterator<Item = (Who, &ConsumerState)> {
-        let life = self.lives.get(service as usize).copied().unwrap_or(0);
-        let range = Who { service, life, number: 0 }..=Who { service, life, number: u32::MAX };
-        self.consumers.range(range).map(|(who, state)| (*who, state))
+    /// Consumers that have not ended.
+    pub fn open(&self) -> impl Iterator<Item = (Who, &ConsumerState)> {
+        self.open.iter().filter_map(|who| self.consumers.get(who).map(|state| (*who, state)))
     }
 
     /// Subscriptions of a service's present process that have not ended.
     #[must_use]
     pub fn subscriptions(&self, service: u32) -> usize {
-        self.of_life(service).filter(|(_, state)| state.ended.is_none()).count()
+        self.open_of_life(service).count()
+    }
+
+    fn open_of_life(&self, service: u32) -> impl Iterator<Item = Who> {
+        let life = self.lives.get(service as usize).copied().unwrap_or(0);
+        let range = Who { service, life, number: 0 }..=Who { service, life, number: u32::MAX };
+        self.open.range(range).copied()
+    }
+
+    fn of_life(&self, service: u32) -> impl DoubleEndedIterator<Item = (Who, &ConsumerState)> {
+        let life = self.lives.get(service as usize).copied().unwrap_or(0);
+        let range = Who { service, life, number: 0 }..=Who { service, life, number: u32::MAX };
+        self.consumers.range(range).map(|(who, state)| (*who, state))
     }
 
     // ---- what is seen ----
@@ -266,15 +280,14 @@ impl Hands {
                 }
             }
             What::Unsubscribed(sub) => {
-                let mine = |(_, state): &(Who, &ConsumerState)| state.sub == *sub && state.ended.is_none();
-                let who = self.of_life(service).find(mine).map(|(who, _)| who);
+                let mine = |who: &Who| self.consumers.get(who).is_some_and(|state| state.sub == *sub);
+                let who = self.open_of_life(service).find(mine);
                 if let Some(who) = who {
                     self.end(who, at, true);
                 }
             }
             What::Died(_) | What::Stopped => {
-                let open = |(_, state): &(Who, &ConsumerState)| state.ended.is_none();
-                let all: Vec<Who> = self.of_life(service).filter(open).map(|(who, _)| who).collect();
+                let all: Vec<Who> = self.open_of_life(service).collect();
                 for who in all {
                     self.end(who, at, matches!(what, What::Stopped));
                 }
@@ -311,9 +324,11 @@ impl Hands {
             ended: None,
         };
         self.consumers.insert(Who { service, life, number }, state);
+        self.open.insert(Who { service, life, number });
     }
 
     fn end(&mut self, who: Who, at: u64, in_order: bool) {
+        self.open.remove(&who);
         if let Some(state) = self.consumers.get_mut(&who) {
             state.ended = Some(at);
             state.held = 0;

@@ -86,7 +86,7 @@ impl Progress {
     }
 
     fn look(&mut self, scene: &Scene<'_>, verdict: &mut Verdict) {
-        for (who, consumer) in scene.ledger.hands.consumers().filter(|(_, consumer)| consumer.ended.is_none()) {
+        for (who, consumer) in scene.ledger.hands.open() {
             let busy = self.busy.entry(who).or_default();
             if consumer.held > 0 || consumer.stopping {
                 busy.held = scene.at;
@@ -120,7 +120,7 @@ impl Progress {
         for (service, broker, idle_since) in self.quiet.idle_readers() {
             let life = scene.ledger.services.get(service as usize).and_then(|state| state.life);
             let ours = |who: &Who| who.service == service && Some(who.life) == life;
-            let mut open = scene.ledger.hands.consumers().filter(|(who, state)| ours(who) && state.ended.is_none());
+            let mut open = scene.ledger.hands.open().filter(|(who, _)| ours(who));
             if life.is_none() || !open.all(|(who, _)| active(who, scene).is_some()) {
                 continue;
             }
@@ -194,7 +194,7 @@ impl Progress {
     fn look_at_waiting(&self, spot: &Spot, group: u8, added_at: u64, scene: &Scene<'_>, verdict: &mut Verdict) {
         let Some(full) = self.full.get(spot.broker as usize).copied().flatten() else { return };
         let most = self.limit_us(spot.broker, scene.plan);
-        for (who, consumer) in scene.ledger.hands.consumers().filter(|(_, consumer)| consumer.group == group) {
+        for (who, consumer) in scene.ledger.hands.open().filter(|(_, consumer)| consumer.group == group) {
             let topic = flota_core::key::parse_partition(std::str::from_utf8(&spot.key).unwrap_or_default());
             let reads = topic.is_some_and(|(topic, _)| topic == Plan::topic(consumer.topic));
             if !reads || active(who, scene).is_none() || self.quiet.connections(who.service, spot.broker) < 2 {

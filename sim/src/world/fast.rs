@@ -1,6 +1,6 @@
 //! A service in fast fidelity: its engine is called directly, commands and replies travel as values.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub(crate) struct FastService {
     plan: ServicePlan,
     pub(crate) engine: Engine,
     lines: BTreeMap<ConnId, Outbox>,
+    /// Those whose socket has not taken everything.
+    unwritten: BTreeSet<ConnId>,
     conns: BTreeMap<Line, ConnId>,
     subs: BTreeMap<SubId, u32>,
     sub_ids: BTreeMap<u32, SubId>,
@@ -50,6 +52,7 @@ pub(crate) struct FastService {
     pub(crate) stopped: bool,
     pub(crate) recorder: Recorder,
     turns: u64,
+    datagrams: u64,
 }
 
 /// What was given to a connection and not yet taken by its socket.
@@ -87,6 +90,7 @@ impl FastService {
             life,
             engine,
             lines: BTreeMap::new(),
+            unwritten: BTreeSet::new(),
             conns: BTreeMap::new(),
             subs: BTreeMap::new(),
             sub_ids: BTreeMap::new(),
@@ -104,6 +108,7 @@ impl FastService {
             stopped: false,
             recorder: Recorder::new(k.hosts.chance(200_000), config, who, seed, now),
             turns: 0,
+            datagrams: 0,
             plan,
         };
         for sub in 0..service.plan.consumes.len() {
@@ -124,8 +129,10 @@ impl FastService {
     pub(crate) fn datagram(&mut self, k: &mut Kernel, clock: &HostClock, from: std::net::SocketAddr, payload: Bytes) {
         let now = clock.now(k.at);
         k.see(self.host(), What::Heard { from, datagram: payload.clone() });
-        let small = k.plan.brokers.len() <= FLEET_LOOKED_AT;
-        let before = small.then(|| super::config::fleet_digest(&self.engine));
+        let stranger = net::broker_at(&from.into(), k.plan.brokers.len()).is_none();
+        self.datagrams += 1;
+        let looks = k.plan.brokers.len() <= FLEET_LOOKED_AT && (stranger || self.datagrams.is_multiple_of(LOOK_EVERY));
+        let before = looks.then(|| super::config::fleet_digest(&self.engine));
         self.input(now, Input::Datagram(from, payload));
         if let Some(before) = before {
             k.see(self.host(), What::Looked { before, after: super::config::fleet_digest(&self.engine) });
@@ -480,6 +487,7 @@ impl FastService {
         let bytes = convert::encoded_len(&command) as u64;
         outbox.given += bytes;
         outbox.ends.push_back(outbox.given);
+        self.unwritten.insert(id);
         let line = outbox.line;
         k.see(Host::Service(self.index), What::Wrote { line, command: word(&command), bytes });
         let given = outbox.given;
@@ -499,10 +507,11 @@ impl FastService {
     fn write(&mut self, k: &mut Kernel, now: Now) -> bool {
         let buffer = k.plan.network.send_buffer;
         let mut sent = Vec::new();
-        for (id, outbox) in &mut self.lines {
-            if outbox.ends.is_empty() {
+        for id in self.unwritten.iter().copied().collect::<Vec<_>>() {
+            let Some(outbox) = self.lines.get_mut(&id) else {
+                self.unwritten.remove(&id);
                 continue;
-            }
+            };
             let Some(conn) = k.net.get(outbox.line) else { continue };
             let bytes = (outbox.given - conn.up.written).min(conn.room(buffer));
             k.ship(outbox.line, Toward::Broker, bytes);
@@ -512,8 +521,11 @@ impl FastService {
                 outbox.ends.pop_front();
                 whole += 1;
             }
+            if outbox.ends.is_empty() {
+                self.unwritten.remove(&id);
+            }
             if whole > 0 {
-                sent.push((*id, outbox.line, whole));
+                sent.push((id, outbox.line, whole));
             }
         }
         let any = !sent.is_empty();
@@ -647,12 +659,13 @@ impl FastService {
 
 /// More than any turn can need: beyond it the engine talks to itself.
 const OUTPUTS_MAX: u32 = 1_000_000;
-/// Fleets of up to so many brokers are looked at around each datagram.
+/// Fleets of up to so many brokers are looked at around datagrams: each of a stranger, and every so many of a broker.
 const FLEET_LOOKED_AT: usize = 16;
+const LOOK_EVERY: u64 = 4;
 /// Every so many turns the engine is called before its time.
 const EARLY_EVERY: u64 = 17;
 /// Every so many turns it counts itself.
-const AUDIT_EVERY: u64 = 31;
+const AUDIT_EVERY: u64 = 97;
 
 /// The service's end of a connection is gone; the broker learns of it unless the machine vanished.
 pub(super) fn close_client_end(k: &mut Kernel, line: Line, silently: bool) {

@@ -1,5 +1,6 @@
 //! What a server says about itself.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::super::call::{Call, Reaction};
@@ -126,8 +127,8 @@ fn process_id(run_id: &str) -> u32 {
 }
 
 fn clients(broker: &mut Broker, _: &Ask<'_>, text: &mut String) -> std::fmt::Result {
-    let connected = broker.clients.values().filter(|client| !client.internal).count();
-    let blocked = broker.clients.values().filter(|client| client.blocked.is_some()).count();
+    let connected = broker.connected();
+    let blocked = broker.waiting.values().flatten().collect::<BTreeSet<_>>().len();
     let limit = broker.profile.clients_max;
     write!(text, "connected_clients:{connected}\r\nmaxclients:{limit}\r\nblocked_clients:{blocked}\r\n")
 }

@@ -113,8 +113,10 @@ impl Listener {
         verdict: &mut Verdict,
     ) {
         let Some(model) = &mut self.model else { return };
-        let heard = model.hear(now_us, from, datagram, rules);
-        self.refused = heard.err();
+        let admitted = rules.admit(datagram);
+        let place = admitted.as_ref().ok().map(|(_, address)| address.clone());
+        let heard = admitted.and_then(|(said, address)| model.hear(now_us, from, &said, address, rules));
+        self.refused = heard.as_ref().err().copied();
         match heard {
             Err(why) => {
                 if why == NotAdmitted::FleetFull {
@@ -125,10 +127,7 @@ impl Listener {
             }
             Ok(taken) => {
                 let speaker = broker_at(&Endpoint::Ip((from, 6379).into()), scene.plan.brokers.len());
-                let said = flota_core::announce::parse(datagram).ok();
-                let is_own = said.is_some_and(|said| {
-                    matches!(said.address.host, flota_core::announce::Host::V4(ip) if std::net::IpAddr::V4(ip) == from)
-                });
+                let is_own = place.is_some_and(|place| matches!(place, Endpoint::Ip(at) if at.ip() == from));
                 if speaker.is_some() && !is_own {
                     verdict.mark("a damaged datagram was admitted");
                 }

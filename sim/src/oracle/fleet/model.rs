@@ -158,7 +158,8 @@ impl Rules {
         self.allow.is_empty() || self.allow.iter().any(|(base, mask)| ip & mask == *base)
     }
 
-    fn admit<'a>(&self, datagram: &'a [u8]) -> Result<(Announcement<'a>, Endpoint), NotAdmitted> {
+    /// What an admissible datagram says, and the address it says it of.
+    pub(super) fn admit<'a>(&self, datagram: &'a [u8]) -> Result<(Announcement<'a>, Endpoint), NotAdmitted> {
         let said = announce::parse(datagram).map_err(NotAdmitted::Malformed)?;
         if said.name != NAME {
             return Err(NotAdmitted::OtherName);
@@ -195,15 +196,15 @@ impl Model {
         model
     }
 
-    /// Takes a datagram in; or says why it changes nothing.
+    /// Takes what is admissible in; or says why it changes nothing.
     pub(super) fn hear(
         &mut self,
         now_us: u64,
         from: IpAddr,
-        datagram: &[u8],
+        said: &Announcement<'_>,
+        address: Endpoint,
         rules: &Rules,
     ) -> Result<Taken, NotAdmitted> {
-        let (said, address) = rules.admit(datagram)?;
         let Status::Up { interval, .. } = said.status else { return Ok(self.down(now_us, said.guid, &address)) };
         let interval_us = interval.as_millis().saturating_mul(1_000).min(INTERVAL_MAX_US);
         let deadline_us = now_us + interval_us + GRACE_US;

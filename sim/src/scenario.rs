@@ -178,10 +178,12 @@ fn hosts(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
         _ => (rng.between(1, 5), rng.between(1, 5)),
     };
     let fixed = scenario != Scenario::Large && rng.chance(100_000);
+    // So many brokers are told to speak seldom: a thousand words a second, to each of two thousand ears, is a lot of noise.
+    let intervals: &[u64] = if scenario == Scenario::Large { &[5_000, 10_000] } else { &[1_000, 1_000, 500, 3_000] };
     for _ in 0..brokers {
         plan.brokers.push(BrokerPlan {
             from_ms: if rng.chance(700_000) { rng.below(500) } else { rng.below(plan.heal_at_ms / 2) },
-            interval_ms: if fixed { 0 } else { *rng.pick(&[1_000, 1_000, 500, 3_000]) },
+            interval_ms: if fixed { 0 } else { *rng.pick(intervals) },
             offset_ms: if rng.chance(300_000) { rng.between(0, 7_200_000) as i64 - 3_600_000 } else { 0 },
             service_us: rng.between(5, 100),
             persistence: *rng.pick(&[

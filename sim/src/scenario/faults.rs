@@ -203,8 +203,9 @@ fn service_step(rng: &mut Rng, plan: &Plan) -> Trouble {
     Trouble::ServiceStep { service: service(rng, plan), by_ms: step(rng) }
 }
 
+/// An hour, now and then: what a clock was set back by, everything that is measured by it waits for.
 fn step(rng: &mut Rng) -> i64 {
-    let by = *rng.pick(&[10, 1_000, 10_000, 60_000, 60_000, 3_600_000]);
+    let by = if rng.chance(60_000) { 3_600_000 } else { *rng.pick(&[10, 1_000, 10_000, 60_000, 60_000]) };
     if rng.chance(500_000) { by } else { -by }
 }
 

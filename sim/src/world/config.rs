@@ -12,7 +12,9 @@ use flota_core::topic::TopicSpec;
 use super::kernel::Kernel;
 use super::net::broker_address;
 use crate::plan::{Consume, Knobs, Plan};
-use crate::seen::{Host, TraceHash, What};
+use crate::seen::TraceHash;
+#[cfg(feature = "mutants")]
+use crate::seen::{Host, What};
 
 pub(crate) fn engine_config(plan: &Plan, service: u32) -> Config {
     let knobs = &plan.knobs;

@@ -132,7 +132,9 @@ conversations! {
     stop_within_grace
     subscribe
     suspects
+    suspects_lost
     suspects_of_its_own
+    suspects_of_two_brokers
     trim
     unblocked
 }

@@ -24,7 +24,7 @@ pub(crate) struct Retrying {
     asked: BTreeMap<(Spot, u8), u32>,
     /// Dead letters of an entry and group.
     dead: BTreeMap<(Spot, Bytes), u32>,
-    /// Entries whose holder fell silent while they were the only suspect in its hands.
+    /// Entries whose holder fell silent while they were the only suspect in its hands, or on its way there.
     alone: BTreeSet<(Spot, u8)>,
 }
 
@@ -135,7 +135,7 @@ impl Retrying {
             Change::Added { key, fields, .. } if !is_partition(key) => {
                 self.buried(broker, key, fields, scene, verdict);
             }
-            Change::Pending { key, group, id, consumer, from: Some(from), idle_ms, .. } => {
+            Change::Pending { key, group, id, consumer, from: Some(from), idle_ms, deliveries } => {
                 let Some(group) = group_number(group) else { return };
                 let spot = Spot { broker, key: key.clone(), id: *id };
                 if consumer.as_ref() == RETRY.as_bytes() {
@@ -145,7 +145,7 @@ impl Retrying {
                 } else if from.as_ref() == RETRY.as_bytes() {
                     self.retried(spot, group, *idle_ms, scene, verdict);
                 } else if from != consumer {
-                    self.taken_over(spot, group, from, scene);
+                    self.taken_over(spot, group, from, deliveries.saturating_sub(1), scene);
                 }
             }
             Change::Acked { key, group, id, .. } => {
@@ -190,11 +190,16 @@ impl Retrying {
         verdict.mark("retry due and delivered again");
     }
 
-    /// Its holder fell silent.
-    fn taken_over(&mut self, spot: Spot, group: u8, from: &Bytes, scene: &Scene<'_>) {
-        let Some(who) = Who::named(from) else { return };
-        let others = scene.ledger.hands.left(who).filter(|hand| hand.spot != spot && hand.deliveries >= SUSPECT_FROM);
-        if others.count() == 0 && scene.ledger.hands.left(who).any(|hand| hand.spot == spot) {
+    /// Its holder fell silent, to whom it had been delivered so often.
+    ///
+    /// What counts is who was asked for it, not whether the answer arrived: a broker cannot tell a consumer that died of
+    /// an entry from one that died, or was cut off, before it got it.
+    fn taken_over(&mut self, spot: Spot, group: u8, from: &Bytes, deliveries: u64, scene: &Scene<'_>) {
+        let Some(who) = Who::named(from).filter(|_| deliveries >= u64::from(SUSPECT_FROM)) else { return };
+        let hands = &scene.ledger.hands;
+        let mut others = hands.left(who).filter(|hand| hand.spot != spot && hand.deliveries >= SUSPECT_FROM);
+        let on_its_way = !hands.at(&spot).any(|hand| hand.who == who);
+        if others.next().is_none() && (on_its_way || hands.left(who).any(|hand| hand.spot == spot)) {
             self.alone.insert((spot, group));
         }
     }
@@ -234,15 +239,16 @@ impl Retrying {
         // The script takes it from its last holder and buries it in one step.
         let name = Plan::group(group);
         let last = scene.ledger.streams.get(&(spot.broker, spot.key.clone())).and_then(|stream| {
-            stream.groups.get(name.as_bytes())?.pending.get(&spot.id).map(|pending| pending.consumer.clone())
+            let pending = stream.groups.get(name.as_bytes())?.pending.get(&spot.id)?;
+            Some((pending.consumer.clone(), pending.deliveries))
         });
-        if let Some(last) = last {
-            self.taken_over(spot.clone(), group, &last, scene);
+        if let Some((last, deliveries)) = last {
+            self.taken_over(spot.clone(), group, &last, deliveries, scene);
         }
         let excused = most < SUSPICION_NEEDS || self.alone.contains(&(spot.clone(), group));
         if !excused && !scene.ledger.hands.at(&spot).any(failed) {
             verdict.fail(27, scene.at, host, || {
-                format!("{spot} became a dead letter of group g{group}; none of its handlers failed, and it was never alone in the hands of one that fell silent")
+                format!("{spot} became a dead letter of group g{group}; none of its handlers failed, and it was never alone in the hands of one that fell silent, or on its way there")
             });
         }
     }

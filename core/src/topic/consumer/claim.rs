@@ -17,6 +17,7 @@ use crate::mutant::Mutant;
 use crate::output::{Event, Warning};
 use crate::reply::{EntriesBuilder, ErrorClass, Reply, View};
 use crate::script::{FREE, RETRY, RETRY_HORIZON_MS, Script};
+use crate::time::Mono;
 
 /// An entry that has been delivered this often without being settled runs alone among such: when a consumer dies,
 /// its neighbours must not be counted with the one that killed it.
@@ -37,9 +38,15 @@ pub(super) struct Job {
     cursor: Arc<str>,
     /// Credit reserved while a page is under way.
     reserved: u32,
+    /// Suspects that the page under way may bring.
+    suspects: u32,
 }
 
 impl Job {
+    fn new(stream: u16, from: Arc<str>, min_idle_ms: u64) -> Self {
+        Self { stream, from, min_idle_ms, cursor: "-".into(), reserved: 0, suspects: 0 }
+    }
+
     pub(super) fn stream(&self) -> u16 {
         self.stream
     }
@@ -60,6 +67,11 @@ impl super::reader::Reader {
         self.lost
     }
 
+    /// Whether a suspect may come of what was asked there, or be pending under one's own name because the answer was lost.
+    fn may_bring_suspect(&self, now: Mono) -> bool {
+        self.claiming.as_ref().is_some_and(|job| job.suspects > 0) || self.suspect_lost.is_some_and(|until| now < until)
+    }
+
     fn enqueue(&mut self, job: Job) {
         // A claim under way does not count: what has become due since it ran would be missed.
         if !self.jobs.iter().any(|other| other.stream == job.stream && other.from == job.from) {
@@ -71,6 +83,8 @@ impl super::reader::Reader {
 impl Consumer {
     /// Asks every broker who holds what.
     pub(super) fn survey(&mut self, cx: &mut Cx<'_>) {
+        // The time of one that was lost may be over.
+        self.next_suspect(cx);
         for at in 0..self.readers.len() {
             self.survey_one(u32::try_from(at).unwrap_or(u32::MAX), cx);
         }
@@ -130,7 +144,7 @@ impl Consumer {
                 _ => claim_idle_ms,
             };
             if !cx.mutant(Mutant::ClaimNever) {
-                reader.enqueue(Job { stream, from: name.into(), min_idle_ms, cursor: "-".into(), reserved: 0 });
+                reader.enqueue(Job::new(stream, name.into(), min_idle_ms));
             }
         }
         if let Some(known) = reader.elsewhere.get_mut(stream as usize) {
@@ -183,9 +197,7 @@ impl Consumer {
             return;
         }
         if let Some(reader) = self.readers.get_mut(at as usize) {
-            let job =
-                Job { stream, from: RETRY.into(), min_idle_ms: RETRY_HORIZON_MS, cursor: "-".into(), reserved: 0 };
-            reader.enqueue(job);
+            reader.enqueue(Job::new(stream, RETRY.into(), RETRY_HORIZON_MS));
         }
     }
 
@@ -198,14 +210,13 @@ impl Consumer {
         }
         let streams: Vec<u16> = reader.readable().map(|(_, stream)| stream).collect();
         for stream in streams {
-            reader.enqueue(Job { stream, from: name.clone(), min_idle_ms: 0, cursor: "-".into(), reserved: 0 });
+            reader.enqueue(Job::new(stream, name.clone(), 0));
         }
         true
     }
 
     pub(super) fn flush_claims(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         let free = self.free();
-        let allowed = SUSPECTS.saturating_sub(self.suspects);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         if !reader.is_live() || reader.claiming.is_some() || self.stop.is_some() {
             return;
@@ -222,6 +233,9 @@ impl Consumer {
         let Some(mut job) = reader.jobs.remove(next) else { return };
         let Some(source) = reader.key(job.stream).cloned() else { return };
         job.reserved = page;
+        // What a handler gave back has killed nobody.
+        let deferred = job.is_from(RETRY);
+        job.suspects = if deferred { 0 } else { self.suspects_allowed(at, job.from == own, cx.now.mono) };
         self.reserved += page;
         let topic = self.spec.topic.name();
         let keys = alloc::vec![source, key::dead_letters(topic), key::owners(topic, &self.spec.group)];
@@ -236,15 +250,14 @@ impl Consumer {
             page.into(),
             self.spec.max_deliveries.saturating_add(u32::from(cx.mutant(Mutant::LimitOffByOne))).into(),
             SUSPECT_FROM.into(),
-            // What a handler gave back has killed nobody.
-            if job.is_from(RETRY) { page } else { allowed }.into(),
+            if deferred { page } else { job.suspects }.into(),
             "".into()
         ];
         if job.from == own && !cx.mutant(Mutant::ClaimOwnInHand) {
             // What came from a data set that cannot be reached may be this one under its earlier name: rather later than
             // twice at once.
-            let unsettled = reader.unsettled(job.stream);
             let readers = &self.readers;
+            let unsettled = readers.get(at as usize).map(|reader| reader.unsettled(job.stream)).unwrap_or_default();
             let lost = |of: u32| readers.get(of as usize).is_some_and(super::reader::Reader::is_detached);
             let in_hand = hand.iter().map(|(_, held)| held).filter(|held| {
                 held.sub == self.id && held.stream == job.stream && (held.reader == at || lost(held.reader))
@@ -258,6 +271,29 @@ impl Consumer {
         }
         let eval = Eval { script: Script::Claim, keys, args };
         self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Claim, cx);
+    }
+
+    /// How many suspects a claim may bring: none while one is in hand, or asked of any broker. Its holder may die of each,
+    /// and then of all the others, too, as far as brokers can tell.
+    fn suspects_allowed(&self, at: u32, own: bool, now: Mono) -> u32 {
+        let others = self.readers.iter().zip(0u32..).filter(|(_, of)| !(own && *of == at));
+        let asked = others.filter(|(reader, _)| reader.may_bring_suspect(now)).map(|_| 1).sum();
+        SUSPECTS.saturating_sub(self.suspects).saturating_sub(asked)
+    }
+
+    /// Suspects that had to wait may run now, if none is in hand or asked for.
+    pub(super) fn next_suspect(&mut self, cx: &mut Cx<'_>) {
+        for at in 0..self.readers.len() {
+            let at = u32::try_from(at).unwrap_or(u32::MAX);
+            if self.suspects_allowed(at, true, cx.now.mono) == 0 {
+                continue;
+            }
+            let Some(reader) = self.readers.get_mut(at as usize) else { continue };
+            reader.lost |= core::mem::take(&mut reader.suspects_left);
+            if core::mem::take(&mut reader.suspects_waiting) {
+                self.survey_one(at, cx);
+            }
+        }
     }
 
     /// `{cursor, {{id, deliveries, fields}…}, {dead…}, {bodies gone…}}`
@@ -278,25 +314,29 @@ impl Consumer {
         if builder.claimed(*got).is_ok() {
             let entries = builder.finish();
             cx.stats.claimed += entries.len() as u64;
-            let before = self.suspects;
             self.deliver(at, entries, Some(&job), hand, cx);
-            if let Some(reader) = self.readers.get_mut(at as usize) {
-                reader.suspects_left |= own && (before > 0 || self.suspects > 0);
-            }
         } else {
             cx.stats.misshapen += 1;
         }
+        // Where there was no room for a suspect, some may have been passed over.
+        let passed_over = !job.is_from(RETRY) && (job.suspects == 0 || self.suspects > 0);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        reader.suspects_left |= own && passed_over;
+        reader.suspects_waiting |= !own && passed_over;
         reader.most = reader.most.saturating_mul(2).min(super::credit::MOST);
         match cursor.as_str() {
             Some(next) if !next.is_empty() => {
-                reader.jobs.push_front(Job { cursor: next.into(), reserved: 0, ..job });
+                reader.jobs.push_front(Job { cursor: next.into(), reserved: 0, suspects: 0, ..job });
             }
             _ => {
                 let name = &self.name;
                 reader.lost &= !own || reader.jobs.iter().any(|other| other.from == *name);
+                if !reader.lost {
+                    reader.suspect_lost = None;
+                }
             }
         }
+        self.next_suspect(cx);
     }
 
     fn report(&mut self, at: u32, dead: u32, lost: u32, cx: &mut Cx<'_>) {
@@ -321,10 +361,15 @@ impl Consumer {
     }
 
     /// The answer is lost, and with it perhaps entries that are pending under this name now.
-    pub(super) fn on_claim_orphan(&mut self, at: u32) {
+    pub(super) fn on_claim_orphan(&mut self, at: u32, now: Mono) {
         let Some(job) = self.take_claim(at) else { return };
+        let idle = self.spec.claim_idle;
         if let Some(reader) = self.readers.get_mut(at as usize) {
             reader.lost = true;
+            if job.suspects > 0 {
+                // Until it is claimed back; but where it cannot be, somebody else may claim it by then.
+                reader.suspect_lost = Some(now + idle);
+            }
             reader.shrink(job.reserved);
         }
     }

@@ -15,6 +15,7 @@ use crate::id::{BrokerId, DeliveryId, Slab};
 use crate::key::{self, Key};
 use crate::mutant::Mutant;
 use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
+use crate::time::Mono;
 
 pub(super) const NOTHING_SEEN: StreamId = StreamId { ms: 0, seq: 0 };
 
@@ -56,8 +57,13 @@ pub(super) struct Reader {
     pub(super) elsewhere: Vec<u64>,
     run: Arc<str>,
     lost_client: Option<Client>,
-    /// Suspects may have been left pending under this consumer's name because one was in hand.
+    /// Suspects may have been left pending under this consumer's name because there was no room for one.
     pub(super) suspects_left: bool,
+    /// … or under other names.
+    pub(super) suspects_waiting: bool,
+    /// A claim that might bring a suspect has no answer: one may be pending under this consumer's name. Until when that
+    /// keeps others from being asked for.
+    pub(super) suspect_lost: Option<Mono>,
     pub(super) held: u32,
     pub(super) acks: Batch,
     pub(super) told: Vec<(u16, StreamId, DeliveryId)>,
@@ -135,6 +141,8 @@ impl Reader {
             run: contact.run.clone(),
             lost_client: None,
             suspects_left: false,
+            suspects_waiting: false,
+            suspect_lost: None,
             held: 0,
             acks: Batch::default(),
             told: Vec::new(),
@@ -320,7 +328,7 @@ impl Consumer {
     pub(super) fn detach(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
         let Some(at) = self.by_broker.remove(broker) else { return };
         self.lose_read(at, cx);
-        self.on_claim_orphan(at);
+        self.on_claim_orphan(at, cx.now.mono);
         if let Some(reader) = self.readers.get_mut(at as usize) {
             reader.detach();
         }
@@ -464,7 +472,7 @@ impl Consumer {
                 }
             }
             Answer::Ack => self.on_ack_orphan(at, cx),
-            Answer::Claim => self.on_claim_orphan(at),
+            Answer::Claim => self.on_claim_orphan(at, cx.now.mono),
             Answer::Survey(_) => {
                 if let Some(reader) = self.readers.get_mut(at as usize) {
                     reader.surveys = reader.surveys.saturating_sub(1);
@@ -490,7 +498,7 @@ impl Consumer {
         }
     }
 
-    pub(super) fn plan(&mut self, at: crate::time::Mono, task: Task, cx: &mut Cx<'_>) {
+    pub(super) fn plan(&mut self, at: Mono, task: Task, cx: &mut Cx<'_>) {
         self.agenda.insert((at, task));
         cx.timers.arm_no_later(self.timers.agenda, at);
     }

@@ -188,13 +188,7 @@ impl Consumer {
             self.stop_telling(held.reader, cx);
         }
         if held.suspect {
-            // The next suspect may run now.
-            self.survey_one(held.reader, cx);
-            let left =
-                self.readers.get_mut(held.reader as usize).map(|reader| core::mem::take(&mut reader.suspects_left));
-            if left == Some(true) {
-                self.lose_track(held.reader);
-            }
+            self.next_suspect(cx);
         }
     }
 

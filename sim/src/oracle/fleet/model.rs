@@ -531,8 +531,12 @@ impl Model {
             let Some(label) = self.addresses.get(&to).copied() else { continue };
             let Some(member) = self.members.get_mut(&label) else { continue };
             if member.in_use.as_ref() != Some(&to) {
-                member.in_use = Some(to);
+                let left = member.in_use.replace(to);
                 member.show();
+                // One that had departed kept its address by using it alone: it is nobody's now.
+                if let Some(left) = left.filter(|left| !member.places.contains_key(left)) {
+                    self.addresses.remove(&left);
+                }
                 self.drop_dead(label);
             }
         }

@@ -186,6 +186,50 @@ fn two_members_may_turn_out_to_be_one_server_and_no_others() {
     }
 }
 
+/// A member that has departed comes back as the server at its second address, and is used there.
+fn moved() -> Bench {
+    let mut bench = joined(10);
+    bench.at += PATIENCE_US;
+    tell(&mut bench, 0, 0, expired());
+    turn(&mut bench, true);
+    let second = address(0, true);
+    let told = |bench: &mut Bench, change| {
+        let (id, address) = (BrokerId::from_parts(1, 0), address(0, true));
+        bench.service(What::Fleet { id, address, change });
+    };
+    hear(&mut bench, &Say(2, 0, true, "up"));
+    told(&mut bench, BrokerChange::Announced);
+    dial(&mut bench, 1, second.clone());
+    turn(&mut bench, false);
+    tell(&mut bench, 0, 0, BrokerChange::Announced);
+    bench.service(What::HungUp(Line(0)));
+    bench.service(What::HungUp(Line(1)));
+    dial(&mut bench, 2, second);
+    told(&mut bench, BrokerChange::Forgotten);
+    turn(&mut bench, false);
+    assert_eq!(bench.violated(), []);
+    bench
+}
+
+#[test]
+fn an_address_that_a_departed_member_has_left_is_nobodys() {
+    // What is announced there next is a newcomer …
+    let mut newcomer = moved();
+    hear(&mut newcomer, &Say(3, 0, false, "up"));
+    tell(&mut newcomer, 2, 0, BrokerChange::Announced);
+    turn(&mut newcomer, false);
+    assert_eq!(newcomer.violated(), []);
+    // … which has to be told of …
+    let mut silent = moved();
+    hear(&mut silent, &Say(3, 0, false, "up"));
+    turn(&mut silent, false);
+    assert_eq!(silent.violated(), [12]);
+    // … and until then nobody dials it.
+    let mut dialled = moved();
+    dial(&mut dialled, 3, address(0, false));
+    assert_eq!(dialled.violated(), [12]);
+}
+
 #[test]
 fn what_is_refused_changes_nothing() {
     let text = "imq-broker\t00000000-0000-4000-8000-000000000001\tup\t10.1.0.1:6379\tsoon";

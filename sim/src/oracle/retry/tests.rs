@@ -119,22 +119,44 @@ fn a_claim_buries_only_what_has_been_delivered_often_enough() {
     assert_eq!(bench.violated(), [27]);
 }
 
+/// Two suspects were given to service 1, whose process then died.
+struct Suspects {
+    /// Entry 1 arrived there.
+    arrived: bool,
+    /// It had entry 2 in hand.
+    neighbour: bool,
+}
+
+/// What is said of entry 1's becoming a dead letter after that.
+fn die(suspects: &Suspects) -> Vec<u8> {
+    let mut bench = bench();
+    bench.received(1);
+    bench.received(2);
+    bench.service(What::Died(1));
+    bench.execute(Word::Script(Script::Claim));
+    for n in 1..=2 {
+        bench.pending_at(n, OTHER, Some(ONE), 30_000, 3);
+    }
+    if suspects.arrived {
+        bench.delivered(1, 7, 1, 3);
+    }
+    if suspects.neighbour {
+        bench.delivered(1, 8, 2, 3);
+    }
+    bench.see(Host::Service(1), What::Died(1));
+    bench.execute(Word::Script(Script::Claim));
+    bury(&mut bench, Script::Claim, 3);
+    bench.violated()
+}
+
 #[test]
 fn nothing_becomes_a_dead_letter_for_its_neighbours() {
-    let die = |neighbour: bool| {
-        let mut bench = bench();
-        bench.received(1);
-        bench.delivered(0, 7, 1, 3);
-        if neighbour {
-            bench.added(2);
-            bench.delivered(0, 8, 2, 3);
-        }
-        bench.service(What::Died(1));
-        bench.execute(Word::Script(Script::Claim));
-        bench.pending_at(1, OTHER, Some(ONE), 30_000, 3);
-        bury(&mut bench, Script::Claim, 3);
-        bench.violated()
-    };
-    assert_eq!(die(false), []);
-    assert_eq!(die(true), [27]);
+    assert_eq!(die(&Suspects { arrived: true, neighbour: false }), []);
+    assert_eq!(die(&Suspects { arrived: true, neighbour: true }), [27]);
+}
+
+#[test]
+fn a_claim_whose_answer_is_lost_counts_unless_another_suspect_was_in_hand() {
+    assert_eq!(die(&Suspects { arrived: false, neighbour: false }), []);
+    assert_eq!(die(&Suspects { arrived: false, neighbour: true }), [27]);
 }

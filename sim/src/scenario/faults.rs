@@ -16,7 +16,7 @@ pub(super) fn draw(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
         Scenario::Idle => sprinkle(rng, plan, &[broker_stop, announcer_silent], 20),
         Scenario::Crash => sprinkle(rng, plan, SERVICES, 40),
         Scenario::Partition => sprinkle(rng, plan, NETWORK, 25),
-        Scenario::Flood => sprinkle(rng, plan, STRANGERS, 8),
+        Scenario::Flood => strangers(rng, plan),
         Scenario::Clocks => sprinkle(rng, plan, CLOCKS, 30),
         Scenario::Poison => sprinkle(rng, plan, &[service_crash, service_pause], 6),
     }
@@ -53,6 +53,21 @@ fn sprinkle(rng: &mut Rng, plan: &mut Plan, kinds: &[Kind], times: u64) {
             _ => rng.between(5_000, 20_000),
         };
         plan.faults.push(Fault { at_ms, for_ms, what });
+    }
+}
+
+/// Strangers at drawn times, and two that are always there: newcomers, more than a small fleet can take, and what is
+/// nearly right, which names hosts among other things.
+fn strangers(rng: &mut Rng, plan: &mut Plan) {
+    sprinkle(rng, plan, STRANGERS, 8);
+    if rng.chance(700_000) {
+        plan.knobs.fleet_max = plan.brokers.len() as u32 + rng.below(4) as u32;
+    }
+    let span = plan.heal_at_ms - plan.warm_up_ms;
+    for kind in [FloodKind::Newcomers, FloodKind::NearlyRight] {
+        let at_ms = plan.warm_up_ms + rng.below(span / 2);
+        let what = Trouble::Flood { per_second: *rng.pick(&[20, 200]), kind };
+        plan.faults.push(Fault { at_ms, for_ms: rng.between(2_000, 10_000), what });
     }
 }
 

@@ -404,7 +404,10 @@ impl Producer {
             }
             Change::Removed { key, id, .. } => {
                 let item = store.entries.get_mut(key).and_then(|entries| entries.remove(id));
-                if let Some(item) = item.filter(|_| !store.recovering) {
+                let Some(item) = item.filter(|_| !store.recovering) else { return };
+                if store.by_operator {
+                    self.forgotten.insert(item);
+                } else {
                     removed(broker, at, key, *id, item, scene, verdict);
                 }
             }

@@ -194,6 +194,7 @@ fn touches(what: &Trouble, service: u32, broker: u32) -> bool {
         | Trouble::KillClients { .. }
         | Trouble::ScriptFlush { .. }
         | Trouble::FlushAll { .. }
+        | Trouble::Trim { .. }
         | Trouble::BrokerStep { .. }
         | Trouble::ServiceStep { .. }
         | Trouble::ForgedDown { .. } => false,
@@ -220,6 +221,7 @@ fn of_broker(what: &Trouble) -> Option<u32> {
         | Trouble::BrokerStep { broker, .. }
         | Trouble::ScriptFlush { broker }
         | Trouble::FlushAll { broker }
+        | Trouble::Trim { broker, .. }
         | Trouble::KillClients { broker }
         | Trouble::Reset { broker, .. }
         | Trouble::AnnouncerSilent { broker }

@@ -5,12 +5,14 @@ use crate::plan::{Fault, FloodKind, Plan, Trouble, Way};
 use crate::rng::Rng;
 
 /// Draws one trouble of a kind.
-type Kind = fn(&mut Rng, &Plan) -> Trouble;
+pub(super) type Kind = fn(&mut Rng, &Plan) -> Trouble;
 
 pub(super) fn draw(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
     match scenario {
         Scenario::Calm | Scenario::Large => {}
         Scenario::Rolling => rolling(rng, plan),
+        Scenario::Conditions => super::episodes::conditions(rng, plan),
+        Scenario::Answers => super::episodes::answers(rng, plan),
         Scenario::Swarm => swarm(rng, plan),
         Scenario::Churn => sprinkle(rng, plan, BROKERS, 30),
         Scenario::Idle => sprinkle(rng, plan, &[broker_stop, announcer_silent], 20),
@@ -106,7 +108,7 @@ const SERVICES: &[Kind] = &[service_crash, service_crash, service_stop, service_
 const NETWORK: &[Kind] = &[partition, partition, reset, kill_clients, udp_loss];
 const STRANGERS: &[Kind] = &[flood, flood, forged_down, announcer_two];
 const CLOCKS: &[Kind] = &[service_step, broker_step, service_pause];
-const CONDITIONS: &[Kind] = &[
+pub(super) const CONDITIONS: &[Kind] = &[
     broker_pause,
     broker_slow,
     broker_loading,

@@ -158,8 +158,13 @@ fn scenarios(mutant: Mutant) -> Vec<Scenario> {
     let first: &[Scenario] = match mutant {
         Mutant::GlobalCounter | Mutant::FiresEarly => &[Scenario::Calm],
         Mutant::DeadlineEarly => &[Scenario::Churn],
-        Mutant::GiveUpForgetsDoubt | Mutant::RefusalHidesDoubt => &[Scenario::Partition],
-        Mutant::StopNever => &[Scenario::Rolling],
+        Mutant::GiveUpForgetsDoubt => &[Scenario::Partition],
+        Mutant::RefusalHidesDoubt
+        | Mutant::DeadlineUnarmed
+        | Mutant::ErrorKeepsSlot
+        | Mutant::OomStopsReads
+        | Mutant::StopNever => &[Scenario::Conditions],
+        Mutant::OrphansForgotten | Mutant::ReadLossForgotten | Mutant::DeferOrphanDropped => &[Scenario::Answers],
         Mutant::LimitOffByOne | Mutant::BackoffHalved | Mutant::RetryNotDue | Mutant::RetryNever => &[Scenario::Poison],
         Mutant::FullTableGrows | Mutant::NetworkUnchecked | Mutant::HostNameDialled => &[Scenario::Flood],
         _ => &[Scenario::Swarm],
@@ -171,6 +176,8 @@ fn scenarios(mutant: Mutant) -> Vec<Scenario> {
         Scenario::Partition,
         Scenario::Flood,
         Scenario::Poison,
+        Scenario::Conditions,
+        Scenario::Answers,
         Scenario::Rolling,
         Scenario::Clocks,
         Scenario::Calm,

@@ -89,6 +89,7 @@ conversations! {
     lost_read_and_commands
     restarted_reader
     memory_full
+    memory_full_and_back
     memory_full_while_refusing
     memory_probe_lost
     misshapen

@@ -31,6 +31,7 @@ impl Engine {
                 self.placement.set_present(broker, true);
                 let (departures, mut cx) = self.lend_departures();
                 departures.return_or_forget(broker, &mut cx);
+                self.tell_if_full(broker);
             }
             Effect::Hurry(broker) => {
                 let (links, mut cx) = self.lend_links();
@@ -145,11 +146,7 @@ impl Engine {
             return;
         }
         self.placement.on_ready(broker, &store);
-        if self.placement.is_memory_full(broker) {
-            // It was when that was last known, and no send goes there but to find out: nobody should think otherwise.
-            let (fleet, mut cx) = self.lend_fleet();
-            fleet.on_memory(broker, true, &mut cx);
-        }
+        self.tell_if_full(broker);
         self.producer.on_ready(broker, at.clone());
         let run = facts.run_id.as_str().into();
         let contact = Contact {
@@ -163,6 +160,15 @@ impl Engine {
         consumers.on_broker_ready(broker, contact, &mut cx);
         if let Some((announcer, mut cx)) = self.lend_announcer() {
             announcer.on_ready(broker, &facts.run_id, &mut cx);
+        }
+    }
+
+    /// A broker has said that it is ready. If its memory was full when that was last known, no send goes there but to find
+    /// out: nobody should think otherwise.
+    fn tell_if_full(&mut self, broker: BrokerId) {
+        if self.placement.is_memory_full(broker) {
+            let (fleet, mut cx) = self.lend_fleet();
+            fleet.on_memory(broker, true, &mut cx);
         }
     }
 

@@ -30,13 +30,15 @@ struct Link {
     unanswered: u64,
     /// It belongs to a subscription: something was read on it.
     reads: bool,
+    /// It is for commands: on no other one is a broker asked what it is.
+    commands: bool,
     /// When the last of them was answered.
     answered: u64,
 }
 
 impl Link {
     fn new(service: u32, broker: u32) -> Self {
-        Self { service, broker, connected: false, unsent: 0, unanswered: 0, reads: false, answered: 0 }
+        Self { service, broker, connected: false, unsent: 0, unanswered: 0, reads: false, commands: false, answered: 0 }
     }
 }
 
@@ -67,9 +69,12 @@ impl Quiet {
         self.everywhere.max(pair).max(broker).max(service)
     }
 
-    /// How many connections are open between the two.
-    pub(crate) fn connections(&self, service: u32, broker: u32) -> usize {
-        self.lines.values().filter(|link| link.connected && link.service == service && link.broker == broker).count()
+    /// Whether a connection for commands and one of a subscription are open between the two: there may be several of the
+    /// latter, and nobody can claim on those.
+    pub(crate) fn is_linked(&self, service: u32, broker: u32) -> bool {
+        let ours = |link: &&Link| link.connected && link.service == service && link.broker == broker;
+        let commands = self.lines.values().filter(ours).filter(|link| link.commands).count();
+        commands > 0 && self.lines.values().filter(ours).count() > commands
     }
 
     /// Connections of subscriptions on which nothing is asked: service, broker, since when.
@@ -126,6 +131,7 @@ impl Quiet {
                     link.unsent += 1;
                     link.unanswered += 1;
                     link.reads |= matches!(command, Word::ReadGroup | Word::Read);
+                    link.commands |= matches!(command, Word::Other("INFO"));
                 }
             }
             What::Replied(line) => {

@@ -33,6 +33,8 @@ pub(super) fn conditions(rng: &mut Rng, plan: &mut Plan) {
 pub(super) fn answers(rng: &mut Rng, plan: &mut Plan) {
     keep_everything(plan);
     plan.network.latency_us = rng.between(5_000, 40_000);
+    // Over such a distance no message may take longer than an answer may.
+    plan.network.send_buffer = 64 << 10;
     plan.knobs.block_ms = rng.between(200, 1_000);
     plan.knobs.claim_idle_ms = rng.between(8_000, 12_000);
     plan.knobs.handler_timeout_ms = plan.knobs.claim_idle_ms * 4 / 5;
@@ -159,8 +161,11 @@ fn lose(stage: &mut Stage<'_>) -> u64 {
     for _ in 0..stage.rng.between(1, 3) {
         let (broker, after_ms) = (stage.broker(), stage.rng.between(20, 600));
         let service = stage.service();
-        let what =
-            if stage.rng.chance(500_000) { Trouble::Reset { service, broker } } else { Trouble::KillClients { broker } };
+        let what = if stage.rng.chance(500_000) {
+            Trouble::Reset { service, broker }
+        } else {
+            Trouble::KillClients { broker }
+        };
         stage.fault(after_ms, 1, what);
     }
     stage.at_ms + stage.rng.between(1_000, 4_000)

@@ -414,7 +414,9 @@ impl FastService {
             }
         };
         (self.open_turn, self.ends_later) = (None, false);
-        k.see(self.host(), What::Turn { now, inputs, time_passed, outputs, wait });
+        // The turn may end a moment after its last input.
+        let last = self.recorder.last();
+        k.see(self.host(), What::Turn { now: last, inputs, time_passed, outputs, wait });
         self.turns += 1;
         if let Some(until) = wait {
             let at = clock.when(until).max(k.at);

@@ -133,6 +133,7 @@ conversations! {
     subscribe
     suspects
     suspects_of_its_own
+    suspects_of_two_brokers
     trim
     unblocked
 }

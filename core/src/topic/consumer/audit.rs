@@ -67,7 +67,7 @@ impl Consumers {
 impl Consumer {
     fn audit(&self, in_hand: &BTreeMap<(SubId, u32), InHand>) -> Result<(), String> {
         let id = self.id;
-        let (mut all, mut reserved) = (InHand::default(), 0);
+        let (mut all, mut reserved, mut suspected) = (InHand::default(), 0, 0);
         for (reader, at) in self.readers.iter().zip(0u32..) {
             let here = in_hand.get(&(id, at)).copied().unwrap_or_default();
             same("credit", format_args!("{id:?} in hand from reader {at}"), reader.held as usize, here.held)?;
@@ -75,6 +75,7 @@ impl Consumer {
             all.suspects += here.suspects;
             let asked = reader.read.map_or(0, |read| read.reserved);
             reserved += asked as usize + reader.claiming.as_ref().map_or(0, |job| job.reserved() as usize);
+            suspected += reader.claiming.as_ref().map_or(0, |job| job.suspects() as usize);
             reader.audit_verdicts(id)?;
             if let Some(broker) = reader.broker {
                 let known = self.by_broker.get(broker).copied();
@@ -87,6 +88,7 @@ impl Consumer {
         }
         same("credit", format_args!("{id:?} in hand"), self.held as usize, all.held)?;
         same("credit", format_args!("{id:?} suspects in hand"), self.suspects as usize, all.suspects)?;
+        same("credit", format_args!("{id:?} suspects reserved"), self.suspects_reserved as usize, suspected)?;
         same("credit", format_args!("{id:?} reserved"), self.reserved as usize, reserved)?;
         let most = self.spec.in_flight as usize;
         within("credit", format_args!("{id:?} in hand and reserved"), all.held + reserved, most)?;

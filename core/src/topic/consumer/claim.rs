@@ -37,6 +37,8 @@ pub(super) struct Job {
     cursor: Arc<str>,
     /// Credit reserved while a page is under way.
     reserved: u32,
+    /// Suspects that it may bring, reserved likewise: other brokers are asked at the same time.
+    suspects: u32,
 }
 
 impl Job {
@@ -44,9 +46,19 @@ impl Job {
         self.stream
     }
 
+    /// All that a consumer's name has pending in a stream, if it was idle for so long.
+    fn all(stream: u16, from: Arc<str>, min_idle_ms: u64) -> Self {
+        Self { stream, from, min_idle_ms, cursor: "-".into(), reserved: 0, suspects: 0 }
+    }
+
     #[cfg(any(test, feature = "mutants"))]
     pub(super) fn reserved(&self) -> u32 {
         self.reserved
+    }
+
+    #[cfg(any(test, feature = "mutants"))]
+    pub(super) fn suspects(&self) -> u32 {
+        self.suspects
     }
 
     pub(super) fn is_from(&self, name: &str) -> bool {
@@ -130,7 +142,7 @@ impl Consumer {
                 _ => claim_idle_ms,
             };
             if !cx.mutant(Mutant::ClaimNever) {
-                reader.enqueue(Job { stream, from: name.into(), min_idle_ms, cursor: "-".into(), reserved: 0 });
+                reader.enqueue(Job::all(stream, name.into(), min_idle_ms));
             }
         }
         if let Some(known) = reader.elsewhere.get_mut(stream as usize) {
@@ -183,9 +195,7 @@ impl Consumer {
             return;
         }
         if let Some(reader) = self.readers.get_mut(at as usize) {
-            let job =
-                Job { stream, from: RETRY.into(), min_idle_ms: RETRY_HORIZON_MS, cursor: "-".into(), reserved: 0 };
-            reader.enqueue(job);
+            reader.enqueue(Job::all(stream, RETRY.into(), RETRY_HORIZON_MS));
         }
     }
 
@@ -198,14 +208,14 @@ impl Consumer {
         }
         let streams: Vec<u16> = reader.readable().map(|(_, stream)| stream).collect();
         for stream in streams {
-            reader.enqueue(Job { stream, from: name.clone(), min_idle_ms: 0, cursor: "-".into(), reserved: 0 });
+            reader.enqueue(Job::all(stream, name.clone(), 0));
         }
         true
     }
 
     pub(super) fn flush_claims(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         let free = self.free();
-        let allowed = SUSPECTS.saturating_sub(self.suspects);
+        let allowed = self.suspects_allowed();
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         if !reader.is_live() || reader.claiming.is_some() || self.stop.is_some() {
             return;
@@ -221,8 +231,12 @@ impl Consumer {
         }
         let Some(mut job) = reader.jobs.remove(next) else { return };
         let Some(source) = reader.key(job.stream).cloned() else { return };
+        // What a handler gave back has killed nobody.
+        let innocent = job.is_from(RETRY);
         job.reserved = page;
+        job.suspects = if innocent { 0 } else { allowed };
         self.reserved += page;
+        self.suspects_reserved += job.suspects;
         let topic = self.spec.topic.name();
         let keys = alloc::vec![source, key::dead_letters(topic), key::owners(topic, &self.spec.group)];
         let mut args = alloc::vec![
@@ -236,8 +250,7 @@ impl Consumer {
             page.into(),
             self.spec.max_deliveries.saturating_add(u32::from(cx.mutant(Mutant::LimitOffByOne))).into(),
             SUSPECT_FROM.into(),
-            // What a handler gave back has killed nobody.
-            if job.is_from(RETRY) { page } else { allowed }.into(),
+            if innocent { page } else { job.suspects }.into(),
             "".into()
         ];
         if job.from == own && !cx.mutant(Mutant::ClaimOwnInHand) {
@@ -263,6 +276,14 @@ impl Consumer {
     /// `{cursor, {{id, deliveries, fields}…}, {dead…}, {bodies gone…}}`
     pub(super) fn on_claimed(&mut self, at: u32, reply: &Reply, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         let Some(job) = self.take_claim(at) else { return };
+        let may_free = job.from == self.name || job.suspects > 0;
+        self.take_in(at, job, reply, hand, cx);
+        if may_free {
+            self.look_for_suspects();
+        }
+    }
+
+    fn take_in(&mut self, at: u32, job: Job, reply: &Reply, hand: &mut Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         let own = job.from == self.name;
         if let Reply::Error(error) = reply {
             return match error.class() {
@@ -278,10 +299,9 @@ impl Consumer {
         if builder.claimed(*got).is_ok() {
             let entries = builder.finish();
             cx.stats.claimed += entries.len() as u64;
-            let before = self.suspects;
             self.deliver(at, entries, Some(&job), hand, cx);
             if let Some(reader) = self.readers.get_mut(at as usize) {
-                reader.suspects_left |= own && (before > 0 || self.suspects > 0);
+                reader.suspects_left |= own && (job.suspects == 0 || self.suspects > 0);
             }
         } else {
             cx.stats.misshapen += 1;
@@ -290,12 +310,25 @@ impl Consumer {
         reader.most = reader.most.saturating_mul(2).min(super::credit::MOST);
         match cursor.as_str() {
             Some(next) if !next.is_empty() => {
-                reader.jobs.push_front(Job { cursor: next.into(), reserved: 0, ..job });
+                reader.jobs.push_front(Job { cursor: next.into(), reserved: 0, suspects: 0, ..job });
             }
             _ => {
                 let name = &self.name;
                 reader.lost &= !own || reader.jobs.iter().any(|other| other.from == *name);
             }
+        }
+    }
+
+    /// Suspects that one more claim may bring, whichever broker it asks: those in hand count, and those that claims under
+    /// way may bring.
+    fn suspects_allowed(&self) -> u32 {
+        SUSPECTS.saturating_sub(self.suspects).saturating_sub(self.suspects_reserved)
+    }
+
+    /// Perhaps a suspect may run now: then those are claimed that were left pending under this name because none might.
+    pub(super) fn look_for_suspects(&mut self) {
+        if self.suspects_allowed() > 0 {
+            self.readers.iter_mut().for_each(|reader| reader.lost |= core::mem::take(&mut reader.suspects_left));
         }
     }
 
@@ -317,6 +350,7 @@ impl Consumer {
     fn take_claim(&mut self, at: u32) -> Option<Job> {
         let job = self.readers.get_mut(at as usize)?.claiming.take()?;
         self.reserved = self.reserved.saturating_sub(job.reserved);
+        self.suspects_reserved = self.suspects_reserved.saturating_sub(job.suspects);
         Some(job)
     }
 
@@ -327,6 +361,7 @@ impl Consumer {
             reader.lost = true;
             reader.shrink(job.reserved);
         }
+        self.look_for_suspects();
     }
 }
 

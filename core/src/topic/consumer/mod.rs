@@ -107,6 +107,8 @@ struct Consumer {
     reserved: u32,
     /// Entries in hand that have been delivered twice before without being settled.
     suspects: u32,
+    /// Such entries that claims under way may bring.
+    suspects_reserved: u32,
     /// Where dealing starts next time, so that scarce credit goes round.
     deal_from: usize,
     /// Running handlers in the order they started.
@@ -437,6 +439,7 @@ impl Consumer {
             held: 0,
             reserved: 0,
             suspects: 0,
+            suspects_reserved: 0,
             deal_from: 0,
             running: VecDeque::new(),
             agenda: BTreeSet::new(),

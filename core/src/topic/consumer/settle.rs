@@ -190,11 +190,7 @@ impl Consumer {
         if held.suspect {
             // The next suspect may run now.
             self.survey_one(held.reader, cx);
-            let left =
-                self.readers.get_mut(held.reader as usize).map(|reader| core::mem::take(&mut reader.suspects_left));
-            if left == Some(true) {
-                self.lose_track(held.reader);
-            }
+            self.look_for_suspects();
         }
     }
 

@@ -30,6 +30,7 @@ pub mod clock;
 pub mod draw;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+pub mod fidelity;
 pub mod invariants;
 pub mod oracle;
 pub mod plan;

@@ -303,6 +303,8 @@ pub enum Trouble {
     ScriptFlush { broker: u32 },
     /// `FLUSHALL`.
     FlushAll { broker: u32 },
+    /// An operator trims every stream of messages to its newest entries, whoever has not handled the others.
+    Trim { broker: u32, keep: u32 },
     /// `CLIENT KILL` of every connection.
     KillClients { broker: u32 },
     /// Nothing passes between them, in both directions or in one.
@@ -377,6 +379,7 @@ impl Trouble {
             | Self::BrokerStep { broker, .. }
             | Self::ScriptFlush { broker }
             | Self::FlushAll { broker }
+            | Self::Trim { broker, .. }
             | Self::KillClients { broker }
             | Self::Reset { broker, .. }
             | Self::AnnouncerSilent { broker }

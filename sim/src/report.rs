@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::oracle::{Marks, Violation};
+use crate::oracle::{Marks, Outcome, Violation};
 use crate::plan::Plan;
 use crate::seen::Seen;
 
@@ -23,6 +23,8 @@ pub struct Report {
     pub simulated_us: u64,
     /// What happened how often of what should happen sometimes.
     pub marks: Marks,
+    /// What became of each message, by its place in the plan.
+    pub outcomes: Vec<Outcome>,
     /// The last transitions, a line each.
     pub tail: Vec<String>,
     /// What was run.

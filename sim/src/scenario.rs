@@ -1,5 +1,6 @@
 //! Scenarios: how plans are drawn. Everything random about a run's shape is decided here, before it begins.
 
+mod episodes;
 pub(crate) mod faults;
 
 use crate::plan::{BrokerPlan, Consume, Fate, Fidelity, Knobs, Network, Persistence, Plan, ServicePlan, Work};
@@ -24,6 +25,10 @@ pub enum Scenario {
     Poison,
     /// Every broker and service is restarted, one by one.
     Rolling,
+    /// Brokers fill up, refuse, stand still and are trimmed.
+    Conditions,
+    /// Connections end while answers are on their way.
+    Answers,
     /// A thousand brokers, two thousand services: discovery and routing.
     Large,
     /// Nothing goes wrong.
@@ -34,7 +39,7 @@ pub enum Scenario {
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Swarm,
         Self::Churn,
         Self::Crash,
@@ -43,6 +48,8 @@ impl Scenario {
         Self::Clocks,
         Self::Poison,
         Self::Rolling,
+        Self::Conditions,
+        Self::Answers,
         Self::Large,
         Self::Calm,
         Self::Idle,
@@ -60,6 +67,8 @@ impl Scenario {
             Self::Clocks => "clocks",
             Self::Poison => "poison",
             Self::Rolling => "rolling",
+            Self::Conditions => "conditions",
+            Self::Answers => "answers",
             Self::Large => "large",
             Self::Calm => "calm",
             Self::Idle => "idle",
@@ -84,6 +93,8 @@ impl Scenario {
             Self::Clocks => "clocks drift and are stepped",
             Self::Poison => "messages that nobody can handle",
             Self::Rolling => "every broker and service is restarted, one by one",
+            Self::Conditions => "brokers fill up, refuse, stand still and are trimmed",
+            Self::Answers => "connections end while answers are on their way",
             Self::Large => "1,000 brokers and 2,000 services: discovery and routing",
             Self::Calm => "nothing goes wrong",
             Self::Idle => "ten brokers come and go, and nothing is sent",
@@ -233,6 +244,7 @@ fn work(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
         Scenario::Idle => 0,
         Scenario::Large => 2_000,
         Scenario::Calm => 200,
+        Scenario::Conditions | Scenario::Answers => 400,
         _ => *rng.pick(&[50, 200, 400]),
     };
     for _ in 0..messages {
@@ -254,11 +266,15 @@ fn work(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
 fn fate(rng: &mut Rng, scenario: Scenario) -> Fate {
     let odd = match scenario {
         Scenario::Calm | Scenario::Large => 0,
-        Scenario::Poison => 300_000,
+        Scenario::Poison | Scenario::Conditions | Scenario::Answers => 300_000,
         _ => 60_000,
     };
     if !rng.chance(odd) {
         return Fate::Done;
+    }
+    if scenario == Scenario::Answers {
+        // Nothing that takes long: what is in nobody's hand shows when all is quiet.
+        return *rng.pick(&[Fate::Retry(1), Fate::Retry(2), Fate::Twice, Fate::Release]);
     }
     match rng.below(8) {
         0 | 1 => Fate::Retry(rng.between(1, 8) as u8),

@@ -93,6 +93,7 @@ fn never_began(plan: Plan, text: String) -> Report {
         events: 0,
         simulated_us: 0,
         marks: Marks::default(),
+        outcomes: Vec::new(),
         tail: Vec::new(),
         plan,
     }

@@ -1,15 +1,9 @@
 //! The same world with engines alone and with the real driver and client: both must lead to the same.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
-
-use flota_sim::broker::Change;
+use flota_sim::oracle::Class;
 use flota_sim::plan::{Fidelity, Trouble};
 use flota_sim::scenario::Scenario;
-use flota_sim::seen::{Given, Hand, Host, Item, Seen, What};
-use flota_sim::world::item_in;
-use flota_sim::{Plan, Report, World};
+use flota_sim::{Plan, Report, World, fidelity};
 
 fn plan(scenario: &str, seed: u64, fidelity: Fidelity) -> Plan {
     let scenario = Scenario::named(scenario).expect("a scenario of that name");
@@ -31,63 +25,6 @@ fn seeds(usual: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("FLOTA_SIM_SEEDS") else { return usual };
     let (from, to) = text.split_once("..").expect("FLOTA_SIM_SEEDS is FROM..TO");
     from.parse().expect("a number")..to.parse().expect("a number")
-}
-
-/// Everything that an application can know of a message when all is over.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Outcome {
-    stored: bool,
-    told_stored: bool,
-    handled_by: BTreeSet<(u8, u8)>,
-    dead: bool,
-}
-
-#[derive(Default)]
-struct Watch {
-    items: BTreeMap<Item, Outcome>,
-    hands: BTreeMap<(Host, Hand), (Item, (u8, u8))>,
-}
-
-impl Watch {
-    fn see(&mut self, seen: &Seen, plan: &Plan) {
-        match (&seen.host, &seen.what) {
-            (Host::Broker(_), What::Changed(change)) => {
-                if let Change::Added { key, fields, .. } = change.as_ref()
-                    && let Some(item) = item_in(fields)
-                {
-                    let outcome = self.items.entry(item).or_default();
-                    if key.ends_with(b":dlq") { outcome.dead = true } else { outcome.stored = true }
-                }
-            }
-            (_, What::Done { item, result }) => self.items.entry(*item).or_default().told_stored |= result.is_ok(),
-            (Host::Service(service), What::Delivered(delivered)) => {
-                let consume = &plan.services[*service as usize].consumes[delivered.sub as usize];
-                if let Some(item) = delivered.item {
-                    self.hands.insert((seen.host, delivered.hand), (item, (consume.topic, consume.group)));
-                }
-            }
-            (host, What::Settled { hand, verdict: Given::Done, .. }) => {
-                if let Some((item, group)) = self.hands.get(&(*host, *hand)) {
-                    self.items.entry(*item).or_default().handled_by.insert(*group);
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-fn outcomes(seed: u64, fidelity: Fidelity) -> BTreeMap<Item, Outcome> {
-    let mut plan = plan("calm", seed, fidelity);
-    // A link that is slower than what is sent, and senders that give up, are faults, too.
-    plan.network.send_buffer = 64 << 10;
-    plan.knobs.send_init_ms = 30_000;
-    let watch = Rc::new(RefCell::new(Watch::default()));
-    let mut world = World::new(plan.clone());
-    let watcher = Rc::clone(&watch);
-    world.watch(move |seen| watcher.borrow_mut().see(seen, &plan));
-    let report = world.run();
-    assert!(report.is_ok(), "{}", told(&report));
-    std::mem::take(&mut watch.borrow_mut().items)
 }
 
 fn told(report: &Report) -> String {
@@ -114,12 +51,13 @@ fn all_hold(scenario: &str, range: std::ops::Range<u64>) {
 fn without_faults_both_fidelities_lead_to_the_same_outcomes() {
     let mut differ = Vec::new();
     for seed in seeds(0..40) {
-        let (fast, full) = (outcomes(seed, Fidelity::Fast), outcomes(seed, Fidelity::Full));
-        assert!(fast.values().filter(|outcome| outcome.stored).count() > 100, "calm {seed} sends next to nothing");
-        let items: BTreeSet<&Item> = fast.keys().chain(full.keys()).collect();
-        for item in items.into_iter().filter(|item| fast.get(item) != full.get(item)) {
-            differ.push(format!("calm {seed}, {item:?}:\n fast {:?}\n full {:?}", fast.get(item), full.get(item)));
+        let compared = fidelity::compare(&fidelity::without_faults(plan("calm", seed, Fidelity::Fast)), |_| {});
+        for report in [&compared.fast, &compared.full] {
+            assert!(report.is_ok(), "{}", told(report));
         }
+        let stored = compared.fast.outcomes.iter().filter(|outcome| outcome.done == Some(Class::Stored)).count();
+        assert!(stored > 100, "calm {seed} sends next to nothing");
+        differ.extend(compared.differences().into_iter().map(|difference| format!("calm {seed}: {difference:?}")));
     }
     assert!(differ.is_empty(), "{}", differ.join("\n"));
 }

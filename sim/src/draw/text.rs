@@ -130,6 +130,7 @@ pub(super) fn trouble(what: &Trouble) -> String {
         Trouble::BrokerCrowded { .. } => "no connections".to_string(),
         Trouble::ScriptFlush { .. } => "SCRIPT FLUSH".to_string(),
         Trouble::FlushAll { .. } => "FLUSHALL".to_string(),
+        Trouble::Trim { keep, .. } => format!("trimmed to {keep}"),
         Trouble::KillClients { .. } => "CLIENT KILL".to_string(),
         Trouble::Partition { services, brokers, way } => {
             let arrow = match way {
@@ -174,6 +175,7 @@ pub(super) fn is_instant(what: &Trouble) -> bool {
             | Trouble::BrokerStep { .. }
             | Trouble::ScriptFlush { .. }
             | Trouble::FlushAll { .. }
+            | Trouble::Trim { .. }
             | Trouble::KillClients { .. }
             | Trouble::Reset { .. }
             | Trouble::ForgedDown { .. }

@@ -200,4 +200,9 @@ impl Judge {
     pub(crate) fn marks(&self) -> &Marks {
         &self.verdict.marks
     }
+
+    /// What became of each message so far.
+    pub(crate) fn outcomes(&self) -> Vec<Outcome> {
+        self.ledger.outcomes()
+    }
 }

@@ -267,42 +267,62 @@ impl Producer {
                 )
             });
         }
+        if self.is_late(service, item, seen.at, scene) == Some(true) {
+            verdict.fail(7, seen.at, seen.host, || {
+                format!(
+                    "{item} gives up for want of a broker after {} by its own clock, no broker could be sent to all the \
+                     time, and it may wait for {}",
+                    seconds(waited),
+                    seconds(promised)
+                )
+            });
+        }
+    }
+
+    /// Whether a message has waited for longer than it may, although no broker was there all the time; none while it may
+    /// still wait, or while its process has not had the time to say so.
+    fn is_late(&self, service: u32, item: Item, at: u64, scene: &Scene<'_>) -> Option<bool> {
+        if scene.plan.fidelity == Fidelity::Full && (scene.plan.knobs.backlog_ops as usize) < scene.plan.work.len() {
+            // A client holds back what is beyond that, and nobody sees when it hands a message to its engine.
+            return None;
+        }
+        let sender = self.services.get(service as usize)?;
+        let accepted = accepted_at(scene, item)?;
+        let mono = |at| mono_us(scene.plan, service, at);
+        let waited = mono(at).saturating_sub(mono(accepted));
+        let just_resumed = sender.paused || (sender.resumed_at > 0 && at < sender.resumed_at + TURN_US);
+        if waited <= scene.plan.knobs.send_init_ms * 1_000 + TURN_US || just_resumed {
+            return None;
+        }
+        let unwritten = self.items.get(item.0 as usize).is_some_and(|sent| !sent.written);
+        let cold = sender.able_at.is_none_or(|able| able < accepted);
+        Some(unwritten && cold)
     }
 
     /// Whatever waits longer than it may, although no broker was there all the time.
     fn overdue(&mut self, service: u32, at: u64, scene: &Scene<'_>, verdict: &mut Verdict) {
-        if scene.plan.fidelity == Fidelity::Full && (scene.plan.knobs.backlog_ops as usize) < scene.plan.work.len() {
-            // A client holds back what is beyond that, and nobody sees when it hands a message to its engine.
-            return;
-        }
         let Some(sender) = self.services.get_mut(service as usize) else { return };
         let done = |item: &Item| scene.ledger.items.get(item.0 as usize).is_none_or(|state| state.done.is_some());
         while sender.waiting.front().is_some_and(done) {
             sender.waiting.pop_front();
         }
         let Some(item) = sender.waiting.front().copied() else { return };
-        let Some(accepted) = accepted_at(scene, item) else { return };
-        let promised = scene.plan.knobs.send_init_ms * 1_000;
-        let mono = |at| mono_us(scene.plan, service, at);
-        let waited = mono(at).saturating_sub(mono(accepted));
-        let unwritten = self.items.get(item.0 as usize).is_some_and(|sent| !sent.written);
-        let cold = sender.able_at.is_none_or(|able| able < accepted);
-        let just_resumed = sender.paused || (sender.resumed_at > 0 && at < sender.resumed_at + TURN_US);
-        if waited <= promised + TURN_US || just_resumed {
-            return;
-        }
-        if unwritten && cold {
+        let Some(late) = self.is_late(service, item, at, scene) else { return };
+        if late && let Some(accepted) = accepted_at(scene, item) {
+            let waited = mono_us(scene.plan, service, at).saturating_sub(mono_us(scene.plan, service, accepted));
             verdict.fail(7, at, Host::Service(service), || {
                 format!(
                     "{item} has been waiting for {} by its own clock, no broker could be sent to all the time, and it \
                      may wait for {}",
                     seconds(waited),
-                    seconds(promised)
+                    seconds(scene.plan.knobs.send_init_ms * 1_000)
                 )
             });
         }
         // It is placed, or may be: the next one counts.
-        sender.waiting.pop_front();
+        if let Some(sender) = self.services.get_mut(service as usize) {
+            sender.waiting.pop_front();
+        }
     }
 
     fn stopped(&mut self, service: u32, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
@@ -385,7 +405,10 @@ impl Producer {
             }
             Change::Removed { key, id, .. } => {
                 let item = store.entries.get_mut(key).and_then(|entries| entries.remove(id));
-                if let Some(item) = item.filter(|_| !store.recovering) {
+                let Some(item) = item.filter(|_| !store.recovering) else { return };
+                if store.by_operator {
+                    self.forgotten.insert(item);
+                } else {
                     removed(broker, at, key, *id, item, scene, verdict);
                 }
             }

@@ -141,7 +141,7 @@ impl Progress {
     fn look_at_pending(&self, spot: &Spot, who: Who, pending: &PendingState, scene: &Scene<'_>, verdict: &mut Verdict) {
         let hands = &scene.ledger.hands;
         let Some(consumer) = active(who, scene) else { return };
-        if self.quiet.connections(who.service, spot.broker) < 2 {
+        if !self.quiet.is_linked(who.service, spot.broker) {
             return;
         }
         let mine = |hand: &&HandState| hand.who == who;
@@ -197,7 +197,7 @@ impl Progress {
         for (who, consumer) in scene.ledger.hands.open().filter(|(_, consumer)| consumer.group == group) {
             let topic = flota_core::key::parse_partition(std::str::from_utf8(&spot.key).unwrap_or_default());
             let reads = topic.is_some_and(|(topic, _)| topic == Plan::topic(consumer.topic));
-            if !reads || active(who, scene).is_none() || self.quiet.connections(who.service, spot.broker) < 2 {
+            if !reads || active(who, scene).is_none() || !self.quiet.is_linked(who.service, spot.broker) {
                 continue;
             }
             let quiet = self.quiet.since(who.service, spot.broker, scene.at, scene.plan, is_full);

@@ -36,13 +36,15 @@ struct Link {
     unsent: u64,
     /// Commands without an answer.
     unanswered: u64,
+    /// It is for commands: on no other one is a broker asked what it is.
+    commands: bool,
     /// When the last of them was answered.
     answered: u64,
 }
 
 impl Link {
     fn new(broker: u32) -> Self {
-        Self { broker, connected: false, unsent: 0, unanswered: 0, answered: 0 }
+        Self { broker, connected: false, unsent: 0, unanswered: 0, commands: false, answered: 0 }
     }
 }
 
@@ -73,10 +75,15 @@ impl Quiet {
         self.everywhere.max(pair).max(broker).max(service)
     }
 
-    /// How many connections are open between the two.
-    pub(crate) fn connections(&self, service: u32, broker: u32) -> usize {
+    /// Whether a connection for commands and one of a subscription are open between the two: there may be several of the
+    /// latter, and nobody can claim on those.
+    pub(crate) fn is_linked(&self, service: u32, broker: u32) -> bool {
         let links = self.links.get(service as usize).into_iter().flat_map(|links| links.open.values());
-        links.filter(|link| link.connected && link.broker == broker).count()
+        let (mut commands, mut readers) = (0, 0);
+        for link in links.filter(|link| link.connected && link.broker == broker) {
+            *(if link.commands { &mut commands } else { &mut readers }) += 1;
+        }
+        commands > 0 && readers > 0
     }
 
     /// Connections of subscriptions on which nothing is asked: service, broker, since when.
@@ -136,6 +143,7 @@ impl Quiet {
                 if let Some(link) = links.open.get_mut(line) {
                     link.unsent += 1;
                     link.unanswered += 1;
+                    link.commands |= matches!(command, Word::Other("INFO"));
                     links.unsent.insert(*line);
                     if matches!(command, Word::ReadGroup | Word::Read) {
                         links.readers.insert(*line);
@@ -215,6 +223,7 @@ fn touches(what: &Trouble, service: u32, broker: u32) -> bool {
         | Trouble::KillClients { .. }
         | Trouble::ScriptFlush { .. }
         | Trouble::FlushAll { .. }
+        | Trouble::Trim { .. }
         | Trouble::BrokerStep { .. }
         | Trouble::ServiceStep { .. }
         | Trouble::ForgedDown { .. } => false,
@@ -241,6 +250,7 @@ fn of_broker(what: &Trouble) -> Option<u32> {
         | Trouble::BrokerStep { broker, .. }
         | Trouble::ScriptFlush { broker }
         | Trouble::FlushAll { broker }
+        | Trouble::Trim { broker, .. }
         | Trouble::KillClients { broker }
         | Trouble::Reset { broker, .. }
         | Trouble::AnnouncerSilent { broker }

@@ -5,18 +5,20 @@ use crate::plan::{Fault, FloodKind, Plan, Trouble, Way};
 use crate::rng::Rng;
 
 /// Draws one trouble of a kind.
-type Kind = fn(&mut Rng, &Plan) -> Trouble;
+pub(super) type Kind = fn(&mut Rng, &Plan) -> Trouble;
 
 pub(super) fn draw(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
     match scenario {
         Scenario::Calm | Scenario::Large => {}
         Scenario::Rolling => rolling(rng, plan),
+        Scenario::Conditions => super::episodes::conditions(rng, plan),
+        Scenario::Answers => super::episodes::answers(rng, plan),
         Scenario::Swarm => swarm(rng, plan),
         Scenario::Churn => sprinkle(rng, plan, BROKERS, 30),
         Scenario::Idle => sprinkle(rng, plan, &[broker_stop, announcer_silent], 20),
         Scenario::Crash => sprinkle(rng, plan, SERVICES, 40),
         Scenario::Partition => sprinkle(rng, plan, NETWORK, 25),
-        Scenario::Flood => sprinkle(rng, plan, STRANGERS, 8),
+        Scenario::Flood => strangers(rng, plan),
         Scenario::Clocks => sprinkle(rng, plan, CLOCKS, 30),
         Scenario::Poison => sprinkle(rng, plan, &[service_crash, service_pause], 6),
     }
@@ -56,6 +58,21 @@ fn sprinkle(rng: &mut Rng, plan: &mut Plan, kinds: &[Kind], times: u64) {
     }
 }
 
+/// Strangers at drawn times, and two that are always there: newcomers, more than a small fleet can take, and what is
+/// nearly right, which names hosts among other things.
+fn strangers(rng: &mut Rng, plan: &mut Plan) {
+    sprinkle(rng, plan, STRANGERS, 8);
+    if rng.chance(700_000) {
+        plan.knobs.fleet_max = plan.brokers.len() as u32 + rng.below(4) as u32;
+    }
+    let span = plan.heal_at_ms - plan.warm_up_ms;
+    for kind in [FloodKind::Newcomers, FloodKind::NearlyRight] {
+        let at_ms = plan.warm_up_ms + rng.below(span / 2);
+        let what = Trouble::Flood { per_second: *rng.pick(&[20, 200]), kind };
+        plan.faults.push(Fault { at_ms, for_ms: rng.between(2_000, 10_000), what });
+    }
+}
+
 /// Every broker and service in turn, with time between.
 fn rolling(rng: &mut Rng, plan: &mut Plan) {
     let hosts = plan.brokers.len() + plan.services.len();
@@ -91,7 +108,7 @@ const SERVICES: &[Kind] = &[service_crash, service_crash, service_stop, service_
 const NETWORK: &[Kind] = &[partition, partition, reset, kill_clients, udp_loss];
 const STRANGERS: &[Kind] = &[flood, flood, forged_down, announcer_two];
 const CLOCKS: &[Kind] = &[service_step, broker_step, service_pause];
-const CONDITIONS: &[Kind] = &[
+pub(super) const CONDITIONS: &[Kind] = &[
     broker_pause,
     broker_slow,
     broker_loading,

@@ -335,11 +335,11 @@ impl BrokerHost {
     }
 
     /// A command of an operator on the broker itself.
-    pub(crate) fn operate(&mut self, k: &mut Kernel, words: &[&'static str]) {
+    pub(crate) fn operate(&mut self, k: &mut Kernel, words: &[&[u8]]) {
         if !self.up {
             return;
         }
-        let words: Vec<Bytes> = words.iter().map(|word| Bytes::from_static(word.as_bytes())).collect();
+        let words: Vec<Bytes> = words.iter().map(|word| Bytes::copy_from_slice(word)).collect();
         let at = self.clock(k.at);
         let operator = ClientId(u64::MAX);
         self.model.connect(at, operator, "127.0.0.1:1");
@@ -347,6 +347,18 @@ impl BrokerHost {
         self.model.disconnect(at, operator);
         self.look_after_blocked(k);
         self.wake(k);
+    }
+
+    /// An operator's tool trims every stream of messages, whoever still needs what is in them.
+    pub(crate) fn trim(&mut self, k: &mut Kernel, keep: u32) {
+        let is_partition =
+            |key: &[u8]| std::str::from_utf8(key).is_ok_and(|key| flota_core::key::parse_partition(key).is_some());
+        let streams: Vec<Bytes> =
+            self.model.db().items().map(|(key, _)| key).filter(|key| is_partition(key)).cloned().collect();
+        let keep = keep.to_string();
+        for key in streams {
+            self.operate(k, &[b"XTRIM", &key, b"MAXLEN", keep.as_bytes()]);
+        }
     }
 
     fn execute(&mut self, k: &mut Kernel, line: Line, words: &[Bytes]) {

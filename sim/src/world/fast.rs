@@ -45,8 +45,10 @@ pub(crate) struct FastService {
     places: BTreeMap<BrokerId, u32>,
     topics: BTreeMap<u8, Arc<TopicSpec>>,
     wake_at: Option<u64>,
-    /// Inputs since the last turn; the turn ends with an event of its own.
+    /// Inputs since the last turn.
     open_turn: Option<u32>,
+    /// The turn ends with an event of its own, which is on its way.
+    ends_later: bool,
     time_passed: bool,
     pub(crate) stopping: bool,
     pub(crate) stopped: bool,
@@ -103,6 +105,7 @@ impl FastService {
             topics: BTreeMap::new(),
             wake_at: None,
             open_turn: None,
+            ends_later: false,
             time_passed: false,
             stopping: false,
             stopped: false,
@@ -384,12 +387,15 @@ impl FastService {
 
     /// Ends the turn now, or lets it take in what arrives within the next moment.
     fn end_turn(&mut self, k: &mut Kernel, clock: &HostClock, now: Now) {
-        let waits = self.open_turn.is_some_and(|inputs| inputs > 1);
-        if !waits && k.hosts.chance(k.plan.network.batch) {
+        if self.ends_later {
+            return;
+        }
+        if k.hosts.chance(k.plan.network.batch) {
             self.open_turn.get_or_insert(0);
+            self.ends_later = true;
             let us = k.hosts.below(200);
             k.after(us, Event::EndTurn { service: self.index, life: self.life });
-        } else if !waits {
+        } else {
             self.turn(k, clock, now);
         }
     }
@@ -414,8 +420,10 @@ impl FastService {
                 break wait;
             }
         };
-        self.open_turn = None;
-        k.see(self.host(), What::Turn { now, inputs, time_passed, outputs, wait });
+        (self.open_turn, self.ends_later) = (None, false);
+        // The turn may end a moment after its last input.
+        let last = self.recorder.last();
+        k.see(self.host(), What::Turn { now: last, inputs, time_passed, outputs, wait });
         self.turns += 1;
         if let Some(until) = wait {
             let at = clock.when(until).max(k.at);

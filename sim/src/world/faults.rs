@@ -49,9 +49,10 @@ impl World {
                 self.with_broker(broker, |host, _| host.offset_us += by_ms * 1000);
             }
             Trouble::ScriptFlush { broker } => {
-                self.with_broker(broker, |host, k| host.operate(k, &["SCRIPT", "FLUSH"]))
+                self.with_broker(broker, |host, k| host.operate(k, &[b"SCRIPT", b"FLUSH"]))
             }
-            Trouble::FlushAll { broker } => self.with_broker(broker, |host, k| host.operate(k, &["FLUSHALL"])),
+            Trouble::FlushAll { broker } => self.with_broker(broker, |host, k| host.operate(k, &[b"FLUSHALL"])),
+            Trouble::Trim { broker, keep } => self.with_broker(broker, |host, k| host.trim(k, keep)),
             Trouble::KillClients { broker } => self.kill_clients(broker),
             Trouble::AnnouncerSilent { broker } => self.with_broker(broker, |host, _| host.announcer.silent = true),
             Trouble::AnnouncerDown { broker } => self.with_broker(broker, |host, k| {
@@ -110,6 +111,7 @@ impl World {
             | Trouble::BrokerStep { .. }
             | Trouble::ScriptFlush { .. }
             | Trouble::FlushAll { .. }
+            | Trouble::Trim { .. }
             | Trouble::KillClients { .. }
             | Trouble::Reset { .. }
             | Trouble::ForgedDown { .. }

@@ -126,6 +126,7 @@ impl World {
             events: self.k.events,
             simulated_us: self.k.at,
             marks: self.judge.marks().clone(),
+            outcomes: self.judge.outcomes(),
             tail: self.tail.lines(),
             plan: self.k.plan,
         }

@@ -48,6 +48,8 @@ enum Ask {
 /// Passes everything on to an engine and, for some lives, keeps it.
 pub(crate) struct Recorder {
     kept: Option<Box<Kept>>,
+    /// The clocks of the last input.
+    last: Now,
 }
 
 struct Kept {
@@ -67,7 +69,7 @@ const INPUTS_MAX: usize = 200_000;
 impl Recorder {
     pub(crate) fn new(keeps: bool, config: Config, who: Incarnation, seed: Seed, now: Now) -> Self {
         let kept = Kept { config, who, seed, now, asked: Vec::new(), said: TraceHash::default(), marks: Vec::new() };
-        Self { kept: keeps.then(|| Box::new(kept)) }
+        Self { kept: keeps.then(|| Box::new(kept)), last: now }
     }
 
     pub(crate) fn input(&mut self, engine: &mut Engine, now: Now, input: Input) {
@@ -128,7 +130,13 @@ impl Recorder {
         output
     }
 
+    /// The clocks of the last input: all that an engine knows of the time.
+    pub(crate) fn last(&self) -> Now {
+        self.last
+    }
+
     fn keep(&mut self, now: Now, ask: impl FnOnce() -> Ask) {
+        self.last = now;
         if let Some(kept) = &mut self.kept {
             kept.asked.push((now, ask()));
             if kept.asked.len() > INPUTS_MAX {

@@ -6,10 +6,10 @@ use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use flota_core::mutant::Mutant;
-use flota_sim::Trial;
 use flota_sim::invariants::PANIC;
 use flota_sim::plan::{Fidelity, Plan};
 use flota_sim::scenario::Scenario;
+use flota_sim::{Report, Trial, World, fidelity};
 use serde::Serialize;
 
 use crate::args::MutantArgs;
@@ -107,20 +107,11 @@ fn hunt(mutant: Mutant, seeds: u64, stop: &AtomicBool) -> Row {
                 return row;
             }
             let plan = Plan { fidelity, ..plans::draw(scenario, seed, Some(FOR_MS), Some(mutant)) };
-            let trial = Trial::with(plan.clone(), |world| {
-                world.exhaust();
-                world.limit_events(MOST_EVENTS);
-            });
+            let (report, broken) = if target == AGREE { in_both(plan) } else { in_one(plan) };
             row.runs += 1;
-            row.simulated_us += trial.report.simulated_us;
-            let mut broken: BTreeSet<u8> =
-                trial.report.violations.iter().map(|violation| violation.invariant).collect();
-            if let Some(panic) = trial.report.violations.iter().find(|violation| violation.invariant == PANIC) {
+            row.simulated_us += report.simulated_us;
+            if let Some(panic) = report.violations.iter().find(|violation| violation.invariant == PANIC) {
                 row.panic.get_or_insert_with(|| panic.text.clone());
-            }
-            if target == AGREE && !broken.is_empty() && Trial::run(plan).failed().is_none() {
-                // Nothing goes wrong, and what comes of it is another than with engines alone.
-                broken.insert(AGREE);
             }
             if broken.contains(&target) {
                 row.caught = true;
@@ -135,6 +126,30 @@ fn hunt(mutant: Mutant, seeds: u64, stop: &AtomicBool) -> Row {
     row
 }
 
+/// Everything that a run breaks.
+fn in_one(plan: Plan) -> (Report, BTreeSet<u8>) {
+    let report = Trial::with(plan, to_the_end).report;
+    let broken = report.violations.iter().map(|violation| violation.invariant).collect();
+    (report, broken)
+}
+
+/// … and whether it comes out differently with engines alone.
+fn in_both(plan: Plan) -> (Report, BTreeSet<u8>) {
+    let compared = fidelity::compare(&fidelity::without_faults(plan), to_the_end);
+    let differs = compared.fast.is_ok() && !compared.differences().is_empty();
+    let report = compared.full;
+    // What is cut off has not come out at all.
+    let differs = differs && report.events < MOST_EVENTS;
+    let broken = report.violations.iter().map(|violation| violation.invariant);
+    let broken = broken.chain(differs.then_some(AGREE)).collect();
+    (report, broken)
+}
+
+fn to_the_end(world: &mut World) {
+    world.exhaust();
+    world.limit_events(MOST_EVENTS);
+}
+
 /// Where a fault is most likely to show, then everywhere else that runs fast.
 fn scenarios(mutant: Mutant) -> Vec<Scenario> {
     if mutant.invariants().first() == Some(&AGREE) {
@@ -143,8 +158,13 @@ fn scenarios(mutant: Mutant) -> Vec<Scenario> {
     let first: &[Scenario] = match mutant {
         Mutant::GlobalCounter | Mutant::FiresEarly => &[Scenario::Calm],
         Mutant::DeadlineEarly => &[Scenario::Churn],
-        Mutant::GiveUpForgetsDoubt | Mutant::RefusalHidesDoubt => &[Scenario::Partition],
-        Mutant::StopNever => &[Scenario::Rolling],
+        Mutant::GiveUpForgetsDoubt => &[Scenario::Partition],
+        Mutant::RefusalHidesDoubt
+        | Mutant::DeadlineUnarmed
+        | Mutant::ErrorKeepsSlot
+        | Mutant::OomStopsReads
+        | Mutant::StopNever => &[Scenario::Conditions],
+        Mutant::OrphansForgotten | Mutant::ReadLossForgotten | Mutant::DeferOrphanDropped => &[Scenario::Answers],
         Mutant::LimitOffByOne | Mutant::BackoffHalved | Mutant::RetryNotDue | Mutant::RetryNever => &[Scenario::Poison],
         Mutant::FullTableGrows | Mutant::NetworkUnchecked | Mutant::HostNameDialled => &[Scenario::Flood],
         _ => &[Scenario::Swarm],
@@ -156,6 +176,8 @@ fn scenarios(mutant: Mutant) -> Vec<Scenario> {
         Scenario::Partition,
         Scenario::Flood,
         Scenario::Poison,
+        Scenario::Conditions,
+        Scenario::Answers,
         Scenario::Rolling,
         Scenario::Clocks,
         Scenario::Calm,

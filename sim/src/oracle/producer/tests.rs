@@ -308,7 +308,7 @@ fn a_second_store_needs_a_lost_connection_and_a_policy_that_allows_it() {
 
 #[test]
 fn without_a_broker_a_send_gives_up_neither_early_nor_late() {
-    for (after, right) in [(4 * SECOND, false), (5 * SECOND, true)] {
+    for (after, right) in [(4 * SECOND, false), (5 * SECOND, true), (6 * SECOND, false)] {
         let mut bench = bench();
         submit(&mut bench, 0);
         bench.at += after;
@@ -323,6 +323,16 @@ fn without_a_broker_a_send_gives_up_neither_early_nor_late() {
     late.at += 1;
     turn(&mut late);
     assert_eq!(late.violated(), [7]);
+}
+
+#[test]
+fn a_send_that_gives_up_late_has_not_waited_in_vain_if_a_broker_was_there_meanwhile() {
+    let mut bench = bench();
+    submit(&mut bench, 0);
+    ready(&mut bench);
+    bench.at += 6 * SECOND;
+    done(&mut bench, 0, Err(OpError::NotSent(NotSent::NoBroker)));
+    assert_eq!(bench.violated(), []);
 }
 
 #[test]

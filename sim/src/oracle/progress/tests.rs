@@ -18,7 +18,15 @@ fn bench() -> Bench {
         bench.service(What::Dialled { conn: ConnId::from_parts(line, 0), line: Line(line), to });
         bench.service(What::Connected(Line(line)));
     }
+    handshake(&mut bench, 0);
     bench
+}
+
+/// On the connection for commands.
+fn handshake(bench: &mut Bench, line: u32) {
+    bench.service(What::Wrote { line: Line(line), command: Word::Other("INFO"), bytes: 14 });
+    bench.service(What::Sent(Line(line), 1));
+    bench.service(What::Replied(Line(line)));
 }
 
 /// Time passes, and somebody looks.
@@ -64,6 +72,14 @@ fn nobody_can_claim_without_connections_or_credit() {
     alone.service(What::HungUp(Line(1)));
     wait(&mut alone, 60);
     assert_eq!(alone.violated(), []);
+    // A second subscription reads on, and the connection for commands is not there.
+    let mut readers = orphaned();
+    let to = Endpoint::Ip(broker_address(0, false));
+    readers.service(What::Dialled { conn: ConnId::from_parts(2, 0), line: Line(2), to });
+    readers.service(What::Connected(Line(2)));
+    readers.service(What::HungUp(Line(0)));
+    wait(&mut readers, 60);
+    assert_eq!(readers.violated(), []);
     let mut full = orphaned();
     full.delivered(0, 2, 2, 1);
     full.delivered(0, 3, 3, 1);

@@ -1,0 +1,181 @@
+//! Scenarios of episodes, one after the other: a burst of messages, and what goes wrong while they are on their way.
+//!
+//! Faults at any time meet a message in flight by chance, and two that must follow each other hardly ever do. Here they
+//! are timed to meet.
+
+use super::faults::CONDITIONS;
+use crate::plan::{Fault, Persistence, Plan, Trouble, Way};
+use crate::rng::Rng;
+
+/// What happens from some time on; says when it is over.
+type Episode = fn(&mut Stage<'_>) -> u64;
+
+/// A plan to which episodes are added.
+struct Stage<'a> {
+    rng: &'a mut Rng,
+    plan: &'a mut Plan,
+    at_ms: u64,
+    /// The first message that belongs to no burst yet.
+    next: usize,
+}
+
+/// Brokers fill up, refuse, stand still and are trimmed by an operator, while services send and stop.
+pub(super) fn conditions(rng: &mut Rng, plan: &mut Plan) {
+    keep_everything(plan);
+    plan.knobs.send_init_ms = *rng.pick(&[500, 1_000, 2_000]);
+    // Longer than a process that stops may take.
+    plan.knobs.response_ms = rng.between(4_000, 5_000);
+    plan.knobs.block_ms = rng.between(200, 1_000);
+    play(rng, plan, &[fill, refuse, stop_in_vain, trim, trouble]);
+}
+
+/// Connections end while answers are on their way, and nobody looks for what was lost but who lost it: surveys are rare.
+pub(super) fn answers(rng: &mut Rng, plan: &mut Plan) {
+    keep_everything(plan);
+    plan.network.latency_us = rng.between(5_000, 40_000);
+    // Over such a distance no message may take longer than an answer may.
+    plan.network.send_buffer = 64 << 10;
+    plan.knobs.block_ms = rng.between(200, 1_000);
+    plan.knobs.claim_idle_ms = rng.between(8_000, 12_000);
+    plan.knobs.handler_timeout_ms = plan.knobs.claim_idle_ms * 4 / 5;
+    plan.knobs.claim_period_ms = rng.between(15_000, 30_000);
+    play(rng, plan, &[lose, lose, unplug]);
+}
+
+/// What was lost with a connection is told from what a crash forgot.
+fn keep_everything(plan: &mut Plan) {
+    plan.brokers.iter_mut().for_each(|broker| broker.persistence = Persistence::Always);
+}
+
+/// Every episode in turn, in an order of the seed, for as long as there is time.
+fn play(rng: &mut Rng, plan: &mut Plan, episodes: &[Episode]) {
+    let mut order = episodes.to_vec();
+    rng.shuffle(&mut order);
+    let (at_ms, end_ms) = (plan.warm_up_ms + rng.below(1_000), plan.heal_at_ms);
+    let mut stage = Stage { rng, plan, at_ms, next: 0 };
+    for episode in order.iter().cycle() {
+        let over_ms = episode(&mut stage);
+        stage.at_ms = over_ms + stage.rng.between(200, 1_500);
+        if stage.at_ms >= end_ms {
+            break;
+        }
+    }
+    plan.work.sort_by_key(|work| work.at_ms);
+}
+
+impl Stage<'_> {
+    /// So many messages from now on, within so many milliseconds.
+    fn burst(&mut self, messages: usize, within_ms: u64) {
+        let last_ms = self.plan.heal_at_ms - 1;
+        for work in self.plan.work.iter_mut().skip(self.next).take(messages) {
+            work.at_ms = (self.at_ms + self.rng.below(within_ms)).min(last_ms);
+        }
+        self.next += messages;
+    }
+
+    fn fault(&mut self, after_ms: u64, for_ms: u64, what: Trouble) {
+        self.plan.faults.push(Fault { at_ms: self.at_ms + after_ms, for_ms, what });
+    }
+
+    fn brokers(&self) -> std::ops::Range<u32> {
+        0..self.plan.brokers.len() as u32
+    }
+
+    fn broker(&mut self) -> u32 {
+        self.rng.below(self.plan.brokers.len() as u64) as u32
+    }
+
+    fn service(&mut self) -> u32 {
+        self.rng.below(self.plan.services.len() as u64) as u32
+    }
+}
+
+// ---- conditions ----
+
+/// A broker's memory is full for long; what it has goes on being consumed.
+fn fill(stage: &mut Stage<'_>) -> u64 {
+    stage.burst(40, 600);
+    let (broker, for_ms) = (stage.broker(), stage.rng.between(6_000, 10_000));
+    let after_ms = stage.rng.between(50, 400);
+    stage.fault(after_ms, for_ms, Trouble::BrokerFull { broker });
+    stage.at_ms + after_ms + for_ms
+}
+
+/// Answers are lost, and then every broker refuses until senders give up.
+fn refuse(stage: &mut Stage<'_>) -> u64 {
+    stage.burst(60, 300);
+    let for_ms = stage.plan.knobs.send_init_ms + stage.rng.between(1_000, 2_500);
+    let parted_ms = stage.rng.between(30, 250);
+    for broker in stage.brokers() {
+        stage.fault(parted_ms, 1, Trouble::KillClients { broker });
+        let what = match stage.rng.below(6) {
+            0 => Trouble::BrokerMisconf { broker },
+            1 => Trouble::BrokerReplica { broker },
+            _ => Trouble::BrokerFull { broker },
+        };
+        stage.fault(parted_ms + 1, for_ms, what);
+    }
+    stage.at_ms + parted_ms + for_ms
+}
+
+/// Services are to stop while no broker answers.
+fn stop_in_vain(stage: &mut Stage<'_>) -> u64 {
+    stage.burst(40, 200);
+    let for_ms = stage.rng.between(4_500, 6_000);
+    for broker in stage.brokers() {
+        stage.fault(100, for_ms, Trouble::BrokerPause { broker });
+    }
+    let (service, grace_ms) = (stage.service(), stage.rng.below(400));
+    stage.fault(210, for_ms, Trouble::ServiceStop { service, grace_ms });
+    stage.at_ms + 210 + for_ms
+}
+
+/// An operator cuts streams short whose entries are in hand, or wait for a retry.
+fn trim(stage: &mut Stage<'_>) -> u64 {
+    stage.burst(40, 300);
+    for broker in stage.brokers() {
+        let (after_ms, keep) = (stage.rng.between(50, 1_000), *stage.rng.pick(&[0, 0, 1, 5]));
+        stage.fault(after_ms, 1, Trouble::Trim { broker, keep });
+    }
+    stage.at_ms + 1_000
+}
+
+/// Whatever else a broker may be in.
+fn trouble(stage: &mut Stage<'_>) -> u64 {
+    stage.burst(20, 300);
+    for _ in 0..stage.rng.between(1, 3) {
+        let what = stage.rng.pick(CONDITIONS)(stage.rng, stage.plan);
+        if !matches!(what, Trouble::FlushAll { .. }) {
+            let (after_ms, for_ms) = (stage.rng.below(500), stage.rng.between(100, 2_000));
+            stage.fault(after_ms, for_ms, what);
+        }
+    }
+    stage.at_ms + 2_500
+}
+
+// ---- answers ----
+
+/// Connections end while a burst is handled.
+fn lose(stage: &mut Stage<'_>) -> u64 {
+    stage.burst(40, 400);
+    for _ in 0..stage.rng.between(1, 3) {
+        let (broker, after_ms) = (stage.broker(), stage.rng.between(20, 600));
+        let service = stage.service();
+        let what = if stage.rng.chance(500_000) {
+            Trouble::Reset { service, broker }
+        } else {
+            Trouble::KillClients { broker }
+        };
+        stage.fault(after_ms, 1, what);
+    }
+    stage.at_ms + stage.rng.between(1_000, 4_000)
+}
+
+/// Answers do not come for so long that connections are given up.
+fn unplug(stage: &mut Stage<'_>) -> u64 {
+    stage.burst(40, 400);
+    let (services, brokers) = (vec![stage.service()], vec![stage.broker()]);
+    let (after_ms, for_ms) = (stage.rng.between(20, 600), stage.plan.knobs.response_ms + 1_000);
+    stage.fault(after_ms, for_ms, Trouble::Partition { services, brokers, way: Way::ToServices });
+    stage.at_ms + after_ms + for_ms
+}

@@ -106,7 +106,7 @@ fn consumers(text: &str, build: &mut ReplyBuilder) {
         let name = parts.next().unwrap_or("");
         let mut number = || parts.next().and_then(|n| n.parse().ok()).expect("NAME:PENDING:IDLE_MS");
         let (pending, idle) = (number(), number());
-        build.map(3).bulk(b"name").bulk(super::real_name(name).as_bytes());
+        build.map(3).bulk(b"name").bulk(super::runner::real_name(name).as_bytes());
         build.bulk(b"pending").int(pending).bulk(b"idle").int(idle);
     }
 }

@@ -151,7 +151,6 @@ impl Engine {
         let run = facts.run_id.as_str().into();
         let contact = Contact {
             store: store.into(),
-            run_id: facts.run_id.clone().into(),
             at,
             run,
             clock_offset_ms: facts.clock_offset_ms,

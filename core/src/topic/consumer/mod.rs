@@ -80,8 +80,6 @@ pub(crate) struct Consumers {
 #[derive(Clone, Debug)]
 pub(crate) struct Contact {
     pub(crate) store: Arc<str>,
-    /// The server process; empty where it does not say.
-    pub(crate) run_id: Arc<str>,
     pub(crate) at: crate::config::Endpoint,
     /// The server process; empty if it does not say.
     pub(crate) run: Arc<str>,

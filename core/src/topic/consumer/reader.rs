@@ -25,7 +25,6 @@ pub(super) struct Reader {
     /// Absent while no member has this data set.
     pub(super) broker: Option<BrokerId>,
     pub(super) store: Arc<str>,
-    run_id: Arc<str>,
     pub(super) at: Endpoint,
     pub(super) clock_offset_ms: i64,
     /// The command lane is up.
@@ -118,7 +117,6 @@ impl Reader {
         Self {
             broker: None,
             store: contact.store.clone(),
-            run_id: contact.run_id.clone(),
             at: contact.at.clone(),
             clock_offset_ms: 0,
             ready: false,
@@ -277,7 +275,7 @@ impl Reader {
     /// Another data set is behind the address: what was in hand there is void.
     fn is_other(&self, contact: &Contact) -> bool {
         // The same process may have been nameless before, when its memory was full.
-        let same_process = !self.run_id.is_empty() && self.run_id == contact.run_id;
+        let same_process = !self.run.is_empty() && self.run == contact.run;
         !same_process && !self.store.is_empty() && !contact.store.is_empty() && self.store != contact.store
     }
 }
@@ -309,7 +307,6 @@ impl Consumer {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.broker = Some(broker);
         reader.store = contact.store.clone();
-        reader.run_id = contact.run_id.clone();
         reader.at = contact.at.clone();
         reader.run = contact.run.clone();
         reader.clock_offset_ms = contact.clock_offset_ms;

@@ -60,6 +60,7 @@ conversations! {
     calls
     claims
     cold_start
+    data_moved
     dead_letters
     deadlines
     dealt_anew

@@ -77,8 +77,6 @@ pub struct HandState {
     pub answered: Option<Settled>,
     /// Its process died or its subscription ended before there was a verdict.
     pub over: bool,
-    /// … in order, so that the entry was given back.
-    pub given_back: bool,
 }
 
 /// All of them.
@@ -283,13 +281,13 @@ impl Hands {
                 let mine = |who: &Who| self.consumers.get(who).is_some_and(|state| state.sub == *sub);
                 let who = self.open_of_life(service).find(mine);
                 if let Some(who) = who {
-                    self.end(who, at, true);
+                    self.end(who, at);
                 }
             }
             What::Died(_) | What::Stopped => {
                 let all: Vec<Who> = self.open_of_life(service).collect();
                 for who in all {
-                    self.end(who, at, matches!(what, What::Stopped));
+                    self.end(who, at);
                 }
             }
             What::Delivered(delivered) => self.deliver(service, at, delivered),
@@ -327,7 +325,7 @@ impl Hands {
         self.open.insert(Who { service, life, number });
     }
 
-    fn end(&mut self, who: Who, at: u64, in_order: bool) {
+    fn end(&mut self, who: Who, at: u64) {
         self.open.remove(&who);
         if let Some(state) = self.consumers.get_mut(&who) {
             state.ended = Some(at);
@@ -335,7 +333,7 @@ impl Hands {
         }
         for at in self.left.get(&who).into_iter().flatten() {
             if let Some(hand) = self.hands.get_mut(*at) {
-                (hand.over, hand.given_back) = (true, in_order);
+                hand.over = true;
             }
         }
     }
@@ -363,7 +361,6 @@ impl Hands {
             verdict: None,
             answered: None,
             over: false,
-            given_back: false,
         });
     }
 

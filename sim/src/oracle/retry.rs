@@ -14,7 +14,7 @@ use super::hands::{HandState, Spot, Who, group_number};
 use super::{Oracle, Scene, Verdict};
 use crate::broker::Change;
 use crate::plan::{Fidelity, Knobs, Plan, Trouble};
-use crate::seen::{Given, Hand, Host, Seen, What, Word};
+use crate::seen::{Given, Hand, Host, Line, Seen, What, Word};
 
 pub(crate) struct Retrying {
     /// Each broker's clock less true time, in milliseconds.
@@ -26,6 +26,15 @@ pub(crate) struct Retrying {
     dead: BTreeMap<(Spot, Bytes), u32>,
     /// Entries whose holder fell silent while they were the only suspect in its hands, or on its way there.
     alone: BTreeSet<(Spot, u8)>,
+    /// Entries that came to their holder after a retry: no suspects, they may run beside others.
+    waited: BTreeSet<(Spot, u8)>,
+    /// Entries that a claim took which its consumer had given up before it ran: with its connection, or its life.
+    ghosts: BTreeSet<(Spot, u8)>,
+    /// Connections that their services have given up, and the one that each broker executes for.
+    gone: BTreeSet<Line>,
+    executing: BTreeMap<u32, Line>,
+    /// Entries whose handler had started and was not done when they were given back.
+    unfinished: BTreeSet<(Spot, u8)>,
 }
 
 /// An entry that waits for its retry.
@@ -51,6 +60,11 @@ impl Retrying {
             asked: BTreeMap::new(),
             dead: BTreeMap::new(),
             alone: BTreeSet::new(),
+            waited: BTreeSet::new(),
+            ghosts: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            executing: BTreeMap::new(),
+            unfinished: BTreeSet::new(),
         }
     }
 }
@@ -77,6 +91,12 @@ impl Oracle for Retrying {
                         format!("entry {entry} was delivered for the {n}th time; after {most} it must be a dead letter")
                     });
                 }
+            }
+            (Host::Service(_), What::HungUp(line) | What::Closed { line, .. }) => {
+                self.gone.insert(*line);
+            }
+            (Host::Broker(broker), What::Executed { line, .. }) => {
+                self.executing.insert(broker, *line);
             }
             (Host::Broker(broker), What::Forgot(_)) => self.forget(|spot| spot.broker == broker),
             (Host::Broker(broker), What::Changed(change)) if !is_recovering(scene.ledger, broker) => {
@@ -107,6 +127,7 @@ impl Retrying {
         self.deferred.retain(|(spot, _), _| !gone(spot));
         self.asked.retain(|(spot, _), _| !gone(spot));
         self.dead.retain(|(spot, _), _| !gone(spot));
+        self.waited.retain(|(spot, _)| !gone(spot));
     }
 
     fn elapsed_ms(&self, broker: u32, since: &Deferred, at: u64) -> i64 {
@@ -142,10 +163,16 @@ impl Retrying {
                     self.defer(spot, group, from, scene, verdict);
                 } else if consumer.as_ref() == FREE.as_bytes() {
                     check_release(&spot, from, scene, verdict);
+                    self.given_back(spot, group, from, scene);
                 } else if from.as_ref() == RETRY.as_bytes() {
+                    self.waited.insert((spot.clone(), group));
                     self.retried(spot, group, *idle_ms, scene, verdict);
                 } else if from != consumer {
-                    self.taken_over(spot, group, from, deliveries.saturating_sub(1), scene);
+                    self.waited.remove(&(spot.clone(), group));
+                    self.taken_over(spot.clone(), group, from, deliveries.saturating_sub(1), scene);
+                    if self.is_given_up(broker, consumer, scene) {
+                        self.ghosts.insert((spot, group));
+                    }
                 }
             }
             Change::Acked { key, group, id, .. } => {
@@ -190,17 +217,36 @@ impl Retrying {
         verdict.mark("retry due and delivered again");
     }
 
+    /// Whether a broker executes for a consumer what that has given up: it cannot hold back from anything for its sake.
+    fn is_given_up(&self, broker: u32, consumer: &Bytes, scene: &Scene<'_>) -> bool {
+        let consumer = Who::named(consumer).and_then(|who| scene.ledger.hands.consumer(who));
+        consumer.is_some_and(|consumer| consumer.ended.is_some())
+            || self.executing.get(&broker).is_some_and(|line| self.gone.contains(line))
+    }
+
     /// Its holder fell silent, to whom it had been delivered so often.
     ///
-    /// What counts is who was asked for it, not whether the answer arrived: a broker cannot tell a consumer that died of
-    /// an entry from one that died, or was cut off, before it got it.
+    /// What counts is whom it was given to, not whether it arrived, or whether an acknowledgement was on its way back: a
+    /// broker cannot tell a consumer that died of an entry from one that died, or was cut off, before or after.
     fn taken_over(&mut self, spot: Spot, group: u8, from: &Bytes, deliveries: u64, scene: &Scene<'_>) {
         let Some(who) = Who::named(from).filter(|_| deliveries >= u64::from(SUSPECT_FROM)) else { return };
         let hands = &scene.ledger.hands;
-        let mut others = hands.left(who).filter(|hand| hand.spot != spot && hand.deliveries >= SUSPECT_FROM);
-        let on_its_way = !hands.at(&spot).any(|hand| hand.who == who);
-        if others.next().is_none() && (on_its_way || hands.left(who).any(|hand| hand.spot == spot)) {
+        let is_suspect = |hand: &&HandState| {
+            hand.deliveries >= SUSPECT_FROM && !self.waited.contains(&(hand.spot.clone(), hand.group))
+        };
+        let mut others = hands.left(who).filter(|hand| hand.spot != spot).filter(is_suspect);
+        // One that is done is in nobody's hand, but its acknowledgement was on the way.
+        let done = hands.at(&spot).any(|hand| hand.who == who && hand.says(Given::Done));
+        if done || others.next().is_none() {
             self.alone.insert((spot, group));
+        }
+    }
+
+    /// It is given back: its handler had its chance if it had started.
+    fn given_back(&mut self, spot: Spot, group: u8, from: &Bytes, scene: &Scene<'_>) {
+        let last = Who::named(from).and_then(|who| scene.ledger.hands.at(&spot).rfind(|hand| hand.who == who));
+        if last.is_some_and(|hand| hand.started) {
+            self.unfinished.insert((spot, group));
         }
     }
 
@@ -232,10 +278,8 @@ impl Retrying {
                 format!("{spot} became a dead letter after {deliveries:?} deliveries; it may have {most}")
             });
         }
-        let failed = |hand: &HandState| {
-            let given_back = hand.given_back && hand.started;
-            hand.group == group && (given_back || hand.verdict.is_some_and(|(verdict, _)| verdict != Given::Done))
-        };
+        let failed =
+            |hand: &HandState| hand.group == group && hand.verdict.is_some_and(|(verdict, _)| verdict != Given::Done);
         // The script takes it from its last holder and buries it in one step.
         let name = Plan::group(group);
         let last = scene.ledger.streams.get(&(spot.broker, spot.key.clone())).and_then(|stream| {
@@ -245,7 +289,9 @@ impl Retrying {
         if let Some((last, deliveries)) = last {
             self.taken_over(spot.clone(), group, &last, deliveries, scene);
         }
-        let excused = most < SUSPICION_NEEDS || self.alone.contains(&(spot.clone(), group));
+        let entry = (spot.clone(), group);
+        let excuses = [&self.alone, &self.unfinished, &self.ghosts];
+        let excused = most < SUSPICION_NEEDS || excuses.iter().any(|excuse| excuse.contains(&entry));
         if !excused && !scene.ledger.hands.at(&spot).any(failed) {
             verdict.fail(27, scene.at, host, || {
                 format!("{spot} became a dead letter of group g{group}; none of its handlers failed, and it was never alone in the hands of one that fell silent, or on its way there")

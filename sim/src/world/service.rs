@@ -119,6 +119,10 @@ impl ServiceHost {
         for event in time {
             // After everything of this moment, whatever the order of equal times.
             let Event::Wake { service, life, .. } = event else { continue };
+            if life != self.lives {
+                // An earlier process's: it must not put off this one's.
+                continue;
+            }
             let at = k.at + 1;
             match &mut self.process {
                 Some(Process::Fast(process)) => process.wake_anew(at),

@@ -15,7 +15,7 @@ use crate::id::{DeliveryId, Slab};
 use crate::key;
 use crate::mutant::Mutant;
 use crate::output::{Event, Warning};
-use crate::reply::{EntriesBuilder, ErrorClass, Reply, View};
+use crate::reply::{EntriesBuilder, ErrorClass, Reply, StreamId, View};
 use crate::script::{FREE, RETRY, RETRY_HORIZON_MS, Script};
 use crate::time::Mono;
 
@@ -161,20 +161,49 @@ impl Consumer {
     /// Compares what is pending under this name with what is known of. A difference that nothing under way explains, or
     /// that stands still over two surveys, is entries that nobody holds: they are claimed back.
     fn explain(&mut self, at: u32, stream: u16, pending: u64, hand: &Slab<DeliveryId, Held>) {
-        let in_hand = hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at && held.stream == stream);
-        let in_hand = in_hand.count() as u64;
+        let held = self.held_of(at, stream, false, hand).count() as u64;
+        let unsettled = self.unsettled(at, stream).len() as u64;
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         if reader.suspects_left {
             // Left on purpose.
             return;
         }
-        let excess = pending.saturating_sub(in_hand).saturating_sub(reader.unsettled(stream).len() as u64);
+        let excess = pending.saturating_sub(held).saturating_sub(unsettled);
         let under_way =
             reader.read.map_or(0, |read| read.reserved) + reader.claiming.as_ref().map_or(0, |job| job.reserved);
         let now = (excess, reader.delivered);
         let stands = excess > 0 && reader.unexplained == now;
         reader.unexplained = now;
         reader.lost |= excess > u64::from(under_way) || stands;
+    }
+
+    /// What is in hand of a stream, whichever reader of its data set brought it; with those that have lost theirs, if
+    /// asked for.
+    fn held_of(
+        &self,
+        at: u32,
+        stream: u16,
+        detached: bool,
+        hand: &Slab<DeliveryId, Held>,
+    ) -> impl Iterator<Item = StreamId> {
+        let is_it = move |of: u32| of == at || self.shares_data(at, of) || (detached && self.is_detached(of));
+        let held = hand.iter().map(|(_, held)| held).filter(move |held| held.sub == self.id && held.stream == stream);
+        held.filter(move |held| is_it(held.reader)).map(|held| held.entry)
+    }
+
+    /// Entries of a stream whose verdicts have not been confirmed, whichever reader of its data set has them.
+    fn unsettled(&self, at: u32, stream: u16) -> Vec<StreamId> {
+        let readers = self.readers.iter().zip(0u32..).filter(|(_, of)| *of == at || self.shares_data(at, *of));
+        readers.flat_map(|(reader, _)| reader.unsettled(stream)).collect()
+    }
+
+    fn shares_data(&self, at: u32, of: u32) -> bool {
+        let both = (self.readers.get(at as usize), self.readers.get(of as usize));
+        matches!(both, (Some(at), Some(of)) if at.shares_data(of))
+    }
+
+    fn is_detached(&self, of: u32) -> bool {
+        self.readers.get(of as usize).is_some_and(super::reader::Reader::is_detached)
     }
 
     fn reap(&self, at: u32, stream: u16, cx: &mut Cx<'_>) {
@@ -256,15 +285,9 @@ impl Consumer {
         if job.from == own && !cx.mutant(Mutant::ClaimOwnInHand) {
             // What came from a data set that cannot be reached may be this one under its earlier name: rather later than
             // twice at once.
-            let readers = &self.readers;
-            let unsettled = readers.get(at as usize).map(|reader| reader.unsettled(job.stream)).unwrap_or_default();
-            let lost = |of: u32| readers.get(of as usize).is_some_and(super::reader::Reader::is_detached);
-            let in_hand = hand.iter().map(|(_, held)| held).filter(|held| {
-                held.sub == self.id && held.stream == job.stream && (held.reader == at || lost(held.reader))
-            });
-            args.extend(in_hand.map(|held| Arg::Id(held.entry)));
+            args.extend(self.held_of(at, job.stream, true, hand).map(Arg::Id));
             // Verdicts that are on their way.
-            args.extend(unsettled.into_iter().map(Arg::Id));
+            args.extend(self.unsettled(at, job.stream).into_iter().map(Arg::Id));
         }
         if let Some(reader) = self.readers.get_mut(at as usize) {
             reader.claiming = Some(job);

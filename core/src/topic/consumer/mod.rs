@@ -381,6 +381,7 @@ impl Consumers {
         while let Some(sub) = self.dirty.pop() {
             if let Some(consumer) = self.subs.get_mut(sub) {
                 consumer.dirty = false;
+                consumer.unite(&mut self.hand);
                 consumer.flush(&self.hand, cx);
             }
         }

@@ -205,6 +205,12 @@ impl Reader {
         self.broker.is_none()
     }
 
+    /// Whether another is a reader of the same data set: a broker has come back at another address, and nobody has noticed
+    /// yet that it is gone from the first.
+    pub(super) fn shares_data(&self, other: &Self) -> bool {
+        !self.store.is_empty() && self.store == other.store
+    }
+
     /// Whether nothing refers to it any more.
     fn is_vacant(&self) -> bool {
         self.broker.is_none() && self.held == 0 && self.is_settled()
@@ -328,8 +334,30 @@ impl Consumer {
         self.on_claim_orphan(at, cx.now.mono);
         if let Some(reader) = self.readers.get_mut(at as usize) {
             reader.detach();
+            reader.recall();
         }
         self.stop_telling(at, cx);
+    }
+
+    /// What is left with readers that cannot reach their data set goes to those that read it elsewhere.
+    pub(super) fn unite(&mut self, hand: &mut Slab<DeliveryId, Held>) {
+        for from in 0..self.readers.len() {
+            let is_left = |reader: &&Reader| !reader.ready && (reader.held > 0 || !reader.is_settled());
+            let Some(left) = self.readers.get(from).filter(is_left) else { continue };
+            let has_room = |reader: &Reader| reader.is_live() && reader.keys.len() >= left.keys.len();
+            let Some(to) = self.readers.iter().position(|reader| has_room(reader) && reader.shares_data(left)) else {
+                continue;
+            };
+            let numbers = (u32::try_from(from).unwrap_or(u32::MAX), u32::try_from(to).unwrap_or(u32::MAX));
+            for (_, held) in hand.iter_mut().filter(|(_, held)| held.sub == self.id && held.reader == numbers.0) {
+                held.reader = numbers.1;
+            }
+            let Ok([left, reader]) = self.readers.get_disjoint_mut([from, to]) else { continue };
+            reader.held += core::mem::take(&mut left.held);
+            reader.done += core::mem::take(&mut left.done);
+            reader.lost |= left.lost;
+            reader.take_verdicts(left);
+        }
     }
 
     /// A reader of this data set that cannot reach it any more where it was.

@@ -52,6 +52,13 @@ impl Batch {
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    fn append(&mut self, other: &mut Self) {
+        for (ids, stream) in other.streams.iter_mut().zip(0u16..) {
+            ids.drain(..).for_each(|id| self.push(stream, id));
+        }
+        other.len = 0;
+    }
 }
 
 /// Acknowledgements whose answer is awaited.
@@ -114,6 +121,40 @@ impl super::reader::Reader {
         crate::audit::same("credit", format_args!("{of:?} acknowledgements to send"), self.acks.len, acks)?;
         let releases = self.releases.streams.iter().map(Vec::len).sum();
         crate::audit::same("credit", format_args!("{of:?} entries to give back"), self.releases.waiting, releases)
+    }
+
+    /// No answer to what was sent will come: all of it is to be sent again.
+    pub(super) fn recall(&mut self) {
+        for settling in core::mem::take(&mut self.acking) {
+            self.put_back(settling);
+        }
+        self.defers.splice(0..0, self.deferring.drain(..));
+        self.deaths.splice(0..0, self.dying.drain(..));
+        if let Some((stream, entries)) = self.releases.sent.take() {
+            entries.into_iter().for_each(|(id, started)| self.releases.push(stream, id, started));
+        }
+    }
+
+    fn put_back(&mut self, settling: Settling) {
+        for id in settling.ids {
+            match settling.tell {
+                Some(delivery) => self.told.push((settling.stream, id, delivery)),
+                None => self.acks.push(settling.stream, id),
+            }
+        }
+    }
+
+    /// Says from now on what another was to say, of which nothing is under way.
+    pub(super) fn take_verdicts(&mut self, other: &mut Self) {
+        other.recall();
+        self.acks.append(&mut other.acks);
+        self.told.append(&mut other.told);
+        self.defers.append(&mut other.defers);
+        self.deaths.append(&mut other.deaths);
+        for (entries, stream) in other.releases.streams.iter_mut().zip(0u16..) {
+            entries.drain(..).for_each(|(id, started)| self.releases.push(stream, id, started));
+        }
+        other.releases.waiting = 0;
     }
 
     /// Entries of a stream whose verdicts have not been confirmed.
@@ -260,7 +301,7 @@ impl Consumer {
         let Some(settling) = reader.acking.pop_front() else { return };
         let sent = settling.ids.len() as u64;
         match reply {
-            Reply::Error(error) if passes(error.class()) => self.put_back(at, settling),
+            Reply::Error(error) if passes(error.class()) => reader.put_back(settling),
             Reply::Error(error) => {
                 let text = error.text().into();
                 let warning = Warning::Refused { broker: reader.at.clone(), what: "acknowledging (XACK)", error: text };
@@ -287,19 +328,11 @@ impl Consumer {
             return;
         };
         if !cx.mutant(Mutant::LostAckIsTold) {
-            self.put_back(at, settling);
+            if let Some(reader) = self.readers.get_mut(at as usize) {
+                reader.put_back(settling);
+            }
         } else if let Some(delivery) = settling.tell {
             cx.event(Event::Settled { delivery, result: Settled::Ok });
-        }
-    }
-
-    fn put_back(&mut self, at: u32, settling: Settling) {
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        for id in settling.ids {
-            match settling.tell {
-                Some(delivery) => reader.told.push((settling.stream, id, delivery)),
-                None => reader.acks.push(settling.stream, id),
-            }
         }
     }
 

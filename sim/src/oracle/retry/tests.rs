@@ -119,44 +119,86 @@ fn a_claim_buries_only_what_has_been_delivered_often_enough() {
     assert_eq!(bench.violated(), [27]);
 }
 
-/// Two suspects were given to service 1, whose process then died.
-struct Suspects {
-    /// Entry 1 arrived there.
+/// Entry 1 was claimed for service 1, whose process then died.
+#[derive(Default)]
+struct Claimed {
+    /// It arrived there …
     arrived: bool,
-    /// It had entry 2 in hand.
+    /// … and its handler was done with it.
+    done: bool,
+    /// Entry 2 was in hand, too, delivered as often …
     neighbour: bool,
+    /// … after a retry.
+    after_retry: bool,
+    /// The process had died already when the claim ran.
+    for_the_dead: bool,
+    /// It had given up the connection that the claim came by.
+    by_a_lost_line: bool,
 }
 
 /// What is said of entry 1's becoming a dead letter after that.
-fn die(suspects: &Suspects) -> Vec<u8> {
+fn die(claimed: &Claimed) -> Vec<u8> {
     let mut bench = bench();
     bench.received(1);
     bench.received(2);
     bench.service(What::Died(1));
+    let dies = |bench: &mut Bench| bench.see(Host::Service(1), What::Died(1));
     bench.execute(Word::Script(Script::Claim));
-    for n in 1..=2 {
-        bench.pending_at(n, OTHER, Some(ONE), 30_000, 3);
-    }
-    if suspects.arrived {
-        bench.delivered(1, 7, 1, 3);
-    }
-    if suspects.neighbour {
+    if claimed.neighbour {
+        let from = if claimed.after_retry { b"@retry" } else { ONE };
+        bench.pending_at(2, OTHER, Some(from), 3_600_000, 3);
         bench.delivered(1, 8, 2, 3);
     }
-    bench.see(Host::Service(1), What::Died(1));
-    bench.execute(Word::Script(Script::Claim));
+    if claimed.by_a_lost_line {
+        bench.see(Host::Service(1), What::HungUp(Line(0)));
+    }
+    if claimed.for_the_dead {
+        dies(&mut bench);
+    }
+    bench.pending_at(1, OTHER, Some(ONE), 30_000, 3);
+    if claimed.arrived {
+        bench.delivered(1, 7, 1, 3);
+    }
+    if claimed.done {
+        bench.settled(1, 7, Given::Done);
+    }
+    if !claimed.for_the_dead {
+        dies(&mut bench);
+    }
     bury(&mut bench, Script::Claim, 3);
     bench.violated()
 }
 
 #[test]
 fn nothing_becomes_a_dead_letter_for_its_neighbours() {
-    assert_eq!(die(&Suspects { arrived: true, neighbour: false }), []);
-    assert_eq!(die(&Suspects { arrived: true, neighbour: true }), [27]);
+    let arrived = || Claimed { arrived: true, ..Claimed::default() };
+    assert_eq!(die(&arrived()), []);
+    assert_eq!(die(&Claimed { neighbour: true, ..arrived() }), [27]);
+    assert_eq!(die(&Claimed { neighbour: true, after_retry: true, ..arrived() }), []);
+    assert_eq!(die(&Claimed { neighbour: true, done: true, ..arrived() }), [], "its acknowledgement was on the way");
 }
 
 #[test]
-fn a_claim_whose_answer_is_lost_counts_unless_another_suspect_was_in_hand() {
-    assert_eq!(die(&Suspects { arrived: false, neighbour: false }), []);
-    assert_eq!(die(&Suspects { arrived: false, neighbour: true }), [27]);
+fn a_claim_whose_answer_is_lost_counts_and_was_not_to_be_sent_beside_a_suspect() {
+    assert_eq!(die(&Claimed::default()), []);
+    let neighbour = || Claimed { neighbour: true, ..Claimed::default() };
+    assert_eq!(die(&neighbour()), [27]);
+    assert_eq!(die(&Claimed { for_the_dead: true, ..neighbour() }), []);
+    assert_eq!(die(&Claimed { by_a_lost_line: true, ..neighbour() }), []);
+}
+
+#[test]
+fn a_handler_that_has_started_and_is_given_back_has_had_its_delivery() {
+    for (starts, expected) in [(true, vec![]), (false, vec![27])] {
+        let mut bench = bench();
+        bench.received(1);
+        bench.pending_at(1, OTHER, Some(ONE), 30_000, 3);
+        if starts {
+            bench.delivered(1, 7, 1, 3);
+        }
+        bench.execute(Word::Script(Script::Release));
+        bench.pending_at(1, b"@free", Some(OTHER), 0, 3);
+        bury(&mut bench, Script::Claim, 3);
+        assert_eq!(bench.violated(), expected);
+    }
 }

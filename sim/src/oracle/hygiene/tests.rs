@@ -5,7 +5,7 @@ use flota_core::time::{Mono, Now, Wall};
 use super::super::consumer::tests::consuming;
 use super::super::testing::Bench;
 use super::*;
-use crate::seen::Given;
+use crate::seen::{Given, Line};
 use crate::world::broker_address;
 
 fn bench() -> Bench {
@@ -51,6 +51,25 @@ fn an_address_that_refuses_is_not_dialled_in_a_loop() {
     };
     assert_eq!(tries(100_000), []);
     assert_eq!(tries(5_000), [37]);
+}
+
+#[test]
+fn a_subscription_that_has_ended_may_have_dialled() {
+    let tries = |dials_after: u32| {
+        let mut bench = bench();
+        let refused = |bench: &mut Bench, line: u32| {
+            bench.at += 40_000;
+            dial(bench, line);
+            let why = Closed { reason: ClosedReason::Refused, detail: String::new() };
+            bench.service(What::Closed { line: Line(line), why });
+        };
+        (0..10).for_each(|line| refused(&mut bench, line));
+        bench.service(What::Unsubscribed(0));
+        (10..10 + dials_after).for_each(|line| refused(&mut bench, line));
+        bench.violated()
+    };
+    assert_eq!(tries(3), []);
+    assert_eq!(tries(40), [37]);
 }
 
 #[test]

@@ -149,12 +149,7 @@ impl Engine {
         self.tell_of_full_memory(broker);
         self.producer.on_ready(broker, at.clone());
         let run = facts.run_id.as_str().into();
-        let contact = Contact {
-            store: store.into(),
-            at,
-            run,
-            clock_offset_ms: facts.clock_offset_ms,
-        };
+        let contact = Contact { store: store.into(), at, run, clock_offset_ms: facts.clock_offset_ms };
         let (consumers, mut cx) = self.lend_consumers();
         consumers.on_broker_ready(broker, contact, &mut cx);
         if let Some((announcer, mut cx)) = self.lend_announcer() {

@@ -5,7 +5,7 @@ use flota_core::time::{Mono, Now, Wall};
 use super::super::consumer::tests::consuming;
 use super::super::testing::Bench;
 use super::*;
-use crate::seen::Given;
+use crate::seen::{Given, Line};
 use crate::world::broker_address;
 
 fn bench() -> Bench {

@@ -2,6 +2,9 @@
 
 mod episodes;
 pub(crate) mod faults;
+mod sometimes;
+
+pub use sometimes::{SEEDS, Seldom};
 
 use crate::plan::{BrokerPlan, Consume, Fate, Fidelity, Knobs, Network, Persistence, Plan, ServicePlan, Work};
 use crate::rng::Rng;

@@ -38,7 +38,10 @@ impl Backoff {
         let grown = timing.backoff_base.saturating_mul(1u32.checked_shl(self.attempts).unwrap_or(u32::MAX));
         // Other credentials are an operator's doing, and each attempt costs the server a handshake and a log line.
         let most = if why == UnreadyReason::Auth { cap } else { grown.min(cap) };
-        self.attempts = self.attempts.saturating_add(1).min(31);
+        // One that loads is alive and says how it is: however long that takes, it is no reason to wait long afterwards.
+        if grown < cap || why != UnreadyReason::Loading {
+            self.attempts = self.attempts.saturating_add(1).min(31);
+        }
         let most_us = u64::try_from(most.as_micros()).unwrap_or(u64::MAX);
         Duration::from_micros(rng.between(most_us / 2, most_us))
     }
@@ -97,6 +100,20 @@ mod tests {
         backoff.on_ready(Mono(0));
         let stable = backoff.after_loss(UnreadyReason::Closed, Mono(10_000_000), &timing, &mut rng);
         assert!(stable <= Duration::from_millis(100), "{stable:?}");
+    }
+
+    #[test]
+    fn a_long_load_does_not_lengthen_what_comes_afterwards() {
+        let timing = Timing::default();
+        let mut rng = Rng::new(Seed::from_u64(1), Purpose::Backoff);
+        let mut backoff = Backoff::default();
+        for _ in 0..60 {
+            let delay = backoff.after_loss(UnreadyReason::Loading, Mono(0), &timing, &mut rng);
+            assert!(delay <= LOADING_CAP, "{delay:?}");
+        }
+        backoff.on_ready(Mono(0));
+        let delay = backoff.after_loss(UnreadyReason::Closed, Mono(4_000_000), &timing, &mut rng);
+        assert!(delay <= 2 * LOADING_CAP, "{delay:?}");
     }
 
     #[test]

@@ -286,6 +286,10 @@ impl Producer {
             // A client holds back what is beyond that, and nobody sees when it hands a message to its engine.
             return None;
         }
+        if scene.plan.fidelity == Fidelity::Full && scene.lines.of(service).any(|wire| wire.connected) {
+            // It may be placed there, to see whether its memory is still full, and not be written yet: the driver knows.
+            return None;
+        }
         let sender = self.services.get(service as usize)?;
         let accepted = accepted_at(scene, item)?;
         let mono = |at| mono_us(scene.plan, service, at);

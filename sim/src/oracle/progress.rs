@@ -124,6 +124,10 @@ impl Progress {
             if life.is_none() || !open.all(|(who, _)| active(who, scene).is_some()) {
                 continue;
             }
+            // A broker that just answered on this connection may be waited for on the other one: a backoff may be long.
+            if !self.quiet.is_linked(service, broker) {
+                continue;
+            }
             let busy = self.busy.iter().filter(|(who, _)| ours(who)).map(|(_, busy)| busy.held).max();
             let quiet = self.quiet.since(service, broker, scene.at, scene.plan, |_| false);
             let since = idle_since.max(busy.unwrap_or(0)).max(quiet);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use flota_sim::invariants::{self, PANIC};
 use flota_sim::oracle::Marks;
+use flota_sim::scenario::Seldom;
 use flota_sim::{Plan, Trial, draw};
 use serde::Serialize;
 
@@ -28,10 +29,11 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
         None => seeds(args, &stop, &mut all)?,
     }
     let interrupted = stop.load(Ordering::Relaxed);
-    all.end(args, interrupted)?;
+    let seldom = all.seldom(args);
+    all.end(args, interrupted, &seldom)?;
     Ok(match (interrupted, all.failed) {
         (true, _) => End::Interrupted,
-        (false, 0) => End::Holds,
+        (false, 0) if seldom.is_empty() => End::Holds,
         (false, _) => End::Fails,
     })
 }
@@ -152,7 +154,18 @@ impl Summary {
         }
     }
 
-    fn end(&mut self, args: &RunArgs, interrupted: bool) -> Result<(), Failure> {
+    /// What should have happened more often: in batches of the scenarios as they are.
+    fn seldom(&self, args: &RunArgs) -> Vec<Seldom> {
+        let what = &args.what;
+        match what.scenario {
+            Some(scenario) if !what.full && what.mutant.is_none() && what.minutes.is_none() => {
+                scenario.seldom(self.runs, &self.marks)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn end(&mut self, args: &RunArgs, interrupted: bool, seldom: &[Seldom]) -> Result<(), Failure> {
         if let Some(progress) = self.progress.take() {
             progress.end();
         }
@@ -166,6 +179,7 @@ impl Summary {
                 simulated_ms: self.simulated_us / 1_000,
                 wall_ms: wall.as_millis() as u64,
                 marks: self.marks.iter().collect(),
+                seldom: seldom.iter().map(|seldom| (seldom.mark, [seldom.hits, seldom.least])).collect(),
             });
         }
         let simulated = Duration::from_micros(self.simulated_us);
@@ -191,6 +205,9 @@ impl Summary {
         }
         for (name, hits) in self.marks.iter() {
             let _ = writeln!(text, "{hits:>9}  {name}");
+        }
+        for Seldom { mark, hits, least } in seldom {
+            let _ = writeln!(text, "{}: {mark}: {hits} times, at least {least} were due", self.style.bad("too seldom"));
         }
         output::write(&text)
     }
@@ -277,4 +294,7 @@ struct Last<'a> {
     simulated_ms: u64,
     wall_ms: u64,
     marks: BTreeMap<&'a str, u64>,
+    /// Hits, and how many there should have been at least.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    seldom: BTreeMap<&'a str, [u64; 2]>,
 }

@@ -56,6 +56,28 @@ fn what_is_in_nobodys_hand_is_claimed_back() {
 }
 
 #[test]
+fn who_has_credit_and_both_connections_reads() {
+    let idle = || {
+        let mut bench = bench();
+        bench.service(What::Wrote { line: Line(1), command: Word::ReadGroup, bytes: 100 });
+        bench.service(What::Sent(Line(1), 1));
+        bench.service(What::Replied(Line(1)));
+        bench
+    };
+    let mut idler = idle();
+    wait(&mut idler, 8);
+    assert_eq!(idler.violated(), []);
+    wait(&mut idler, 90);
+    assert_eq!(idler.violated(), [29]);
+
+    // Who waits out a backoff has nothing to claim with, and reads nothing that it could not.
+    let mut cut = idle();
+    cut.service(What::HungUp(Line(0)));
+    wait(&mut cut, 90);
+    assert_eq!(cut.violated(), []);
+}
+
+#[test]
 fn what_is_in_hand_may_take_long() {
     let mut bench = orphaned();
     bench.delivered(0, 1, 1, 1);

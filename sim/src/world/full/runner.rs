@@ -28,7 +28,11 @@ impl App {
         if first(run.as_mut(), self.until(period_us)).await.is_some() {
             return None;
         }
-        self.leave(sub)?;
+        if self.leave(sub).is_none() {
+            // Everything ends, and its handlers with it, in the time that they have then.
+            let _ = run.await;
+            return None;
+        }
         stopper.stop();
         run.await.ok()
     }

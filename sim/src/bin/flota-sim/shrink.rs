@@ -19,7 +19,9 @@ pub(crate) fn run(args: &ShrinkArgs) -> Outcome {
         }
         (None, None) => return Err(Failure::usage("there is nothing to shrink")),
     };
-    let run = |plan: &Plan| Trial::run(args.what.in_fidelity(plan.clone()));
+    // Saved with it: the small plan fails only so.
+    let plan = args.what.in_fidelity(plan);
+    let run = |plan: &Plan| Trial::run(plan.clone());
     let Some(target) = run(&plan).failed() else {
         eprintln!("every invariant holds in this plan: there is nothing to shrink");
         return Ok(End::Holds);
@@ -53,8 +55,7 @@ pub(crate) fn run(args: &ShrinkArgs) -> Outcome {
         None => output::write(&json)?,
         Some(path) => {
             output::file(path, &json)?;
-            let full = if args.what.full { " --full" } else { "" };
-            eprintln!("reproduce  flota-sim run --plan {}{full}", path.display());
+            eprintln!("reproduce  flota-sim run --plan {}", path.display());
         }
     }
     Ok(if stop.load(Ordering::Relaxed) { End::Interrupted } else { End::Fails })

@@ -22,19 +22,18 @@ struct Stage<'a> {
 /// Brokers fill up, refuse, stand still and are trimmed by an operator, while services send and stop.
 pub(super) fn conditions(rng: &mut Rng, plan: &mut Plan) {
     keep_everything(plan);
+    far(rng, plan, 2_000, 20_000);
     plan.knobs.send_init_ms = *rng.pick(&[500, 1_000, 2_000]);
     // Longer than a process that stops may take.
     plan.knobs.response_ms = rng.between(4_000, 5_000);
     plan.knobs.block_ms = rng.between(200, 1_000);
-    play(rng, plan, &[fill, refuse, stop_in_vain, trim, trouble]);
+    play(rng, plan, &[fill, refuse, hiccup, stop_in_vain, trim, trouble]);
 }
 
 /// Connections end while answers are on their way, and nobody looks for what was lost but who lost it: surveys are rare.
 pub(super) fn answers(rng: &mut Rng, plan: &mut Plan) {
     keep_everything(plan);
-    plan.network.latency_us = rng.between(5_000, 40_000);
-    // Over such a distance no message may take longer than an answer may.
-    plan.network.send_buffer = 64 << 10;
+    far(rng, plan, 5_000, 40_000);
     plan.knobs.block_ms = rng.between(200, 1_000);
     plan.knobs.claim_idle_ms = rng.between(8_000, 12_000);
     plan.knobs.handler_timeout_ms = plan.knobs.claim_idle_ms * 4 / 5;
@@ -45,6 +44,13 @@ pub(super) fn answers(rng: &mut Rng, plan: &mut Plan) {
 /// What was lost with a connection is told from what a crash forgot.
 fn keep_everything(plan: &mut Plan) {
     plan.brokers.iter_mut().for_each(|broker| broker.persistence = Persistence::Always);
+}
+
+/// So far apart that much is on its way at any time. Over a distance a small send buffer is a slow link, on which a long
+/// message takes longer than an answer may.
+fn far(rng: &mut Rng, plan: &mut Plan, least_us: u64, most_us: u64) {
+    plan.network.latency_us = rng.between(least_us, most_us);
+    plan.network.send_buffer = 64 << 10;
 }
 
 /// Every episode in turn, in an order of the seed, for as long as there is time.
@@ -107,7 +113,10 @@ fn refuse(stage: &mut Stage<'_>) -> u64 {
     let for_ms = stage.plan.knobs.send_init_ms + stage.rng.between(1_000, 2_500);
     let parted_ms = stage.rng.between(30, 250);
     for broker in stage.brokers() {
-        stage.fault(parted_ms, 1, Trouble::KillClients { broker });
+        // A reset overtakes answers; what closes in order does not.
+        for service in 0..stage.plan.services.len() as u32 {
+            stage.fault(parted_ms, 1, Trouble::Reset { service, broker });
+        }
         let what = match stage.rng.below(6) {
             0 => Trouble::BrokerMisconf { broker },
             1 => Trouble::BrokerReplica { broker },
@@ -116,6 +125,16 @@ fn refuse(stage: &mut Stage<'_>) -> u64 {
         stage.fault(parted_ms + 1, for_ms, what);
     }
     stage.at_ms + parted_ms + for_ms
+}
+
+/// Memory is full for a moment only: of what is on its way together, some is refused and what follows is not.
+fn hiccup(stage: &mut Stage<'_>) -> u64 {
+    stage.burst(60, 60);
+    for broker in stage.brokers() {
+        let (after_ms, for_ms) = (stage.rng.between(15, 50), stage.rng.between(5, 15));
+        stage.fault(after_ms, for_ms, Trouble::BrokerFull { broker });
+    }
+    stage.at_ms + 500
 }
 
 /// Services are to stop while no broker answers.

@@ -135,7 +135,7 @@ impl Retrying {
             Change::Added { key, fields, .. } if !is_partition(key) => {
                 self.buried(broker, key, fields, scene, verdict);
             }
-            Change::Pending { key, group, id, consumer, from: Some(from), idle_ms, .. } => {
+            Change::Pending { key, group, id, consumer, from: Some(from), idle_ms, deliveries } => {
                 let Some(group) = group_number(group) else { return };
                 let spot = Spot { broker, key: key.clone(), id: *id };
                 if consumer.as_ref() == RETRY.as_bytes() {
@@ -145,7 +145,7 @@ impl Retrying {
                 } else if from.as_ref() == RETRY.as_bytes() {
                     self.retried(spot, group, *idle_ms, scene, verdict);
                 } else if from != consumer {
-                    self.taken_over(spot, group, from, scene);
+                    self.taken_over(spot, group, from, deliveries.saturating_sub(1), scene);
                 }
             }
             Change::Acked { key, group, id, .. } => {
@@ -190,11 +190,15 @@ impl Retrying {
         verdict.mark("retry due and delivered again");
     }
 
-    /// Its holder fell silent.
-    fn taken_over(&mut self, spot: Spot, group: u8, from: &Bytes, scene: &Scene<'_>) {
+    /// Its holder, which was given it for the so-manieth time, fell silent.
+    fn taken_over(&mut self, spot: Spot, group: u8, from: &Bytes, deliveries: u64, scene: &Scene<'_>) {
         let Some(who) = Who::named(from) else { return };
-        let others = scene.ledger.hands.left(who).filter(|hand| hand.spot != spot && hand.deliveries >= SUSPECT_FROM);
-        if others.count() == 0 && scene.ledger.hands.left(who).any(|hand| hand.spot == spot) {
+        let hands = &scene.ledger.hands;
+        let others = hands.left(who).filter(|hand| hand.spot != spot && hand.deliveries >= SUSPECT_FROM).count();
+        let in_hand = hands.left(who).any(|hand| hand.spot == spot);
+        // It was to run alone, and its holder died while it was on its way: nobody can tell that it never ran.
+        let on_its_way = deliveries >= u64::from(SUSPECT_FROM) && !hands.at(&spot).any(|hand| hand.who == who);
+        if others == 0 && (in_hand || on_its_way) {
             self.alone.insert((spot, group));
         }
     }
@@ -234,10 +238,15 @@ impl Retrying {
         // The script takes it from its last holder and buries it in one step.
         let name = Plan::group(group);
         let last = scene.ledger.streams.get(&(spot.broker, spot.key.clone())).and_then(|stream| {
-            stream.groups.get(name.as_bytes())?.pending.get(&spot.id).map(|pending| pending.consumer.clone())
+            stream
+                .groups
+                .get(name.as_bytes())?
+                .pending
+                .get(&spot.id)
+                .map(|pending| (pending.consumer.clone(), pending.deliveries))
         });
-        if let Some(last) = last {
-            self.taken_over(spot.clone(), group, &last, scene);
+        if let Some((last, deliveries)) = last {
+            self.taken_over(spot.clone(), group, &last, deliveries, scene);
         }
         let excused = most < SUSPICION_NEEDS || self.alone.contains(&(spot.clone(), group));
         if !excused && !scene.ledger.hands.at(&spot).any(failed) {

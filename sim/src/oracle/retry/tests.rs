@@ -138,3 +138,24 @@ fn nothing_becomes_a_dead_letter_for_its_neighbours() {
     assert_eq!(die(false), []);
     assert_eq!(die(true), [27]);
 }
+
+#[test]
+fn a_suspect_whose_holder_died_while_it_was_on_its_way_may_have_run() {
+    let die = |deliveries: u64, neighbour: bool| {
+        let mut bench = bench();
+        bench.added(1);
+        bench.execute(Word::Script(Script::Claim));
+        bench.pending_at(1, ONE, Some(OTHER), 30_000, deliveries);
+        if neighbour {
+            bench.added(2);
+            bench.delivered(0, 8, 2, 3);
+        }
+        bench.service(What::Died(1));
+        bench.execute(Word::Script(Script::Claim));
+        bury(&mut bench, Script::Claim, 3);
+        bench.violated()
+    };
+    assert_eq!(die(3, false), []);
+    assert_eq!(die(3, true), [27], "its neighbour was in hand, and may have killed it");
+    assert_eq!(die(2, false), [27], "it was none yet, and others ran beside it");
+}

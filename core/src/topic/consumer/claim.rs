@@ -326,9 +326,16 @@ impl Consumer {
     }
 
     /// Perhaps a suspect may run now: then those are claimed that were left pending under this name because none might.
+    /// Not while what is pending there is being gone through: that may be past them, and its end comes here, too.
     pub(super) fn look_for_suspects(&mut self) {
-        if self.suspects_allowed() > 0 {
-            self.readers.iter_mut().for_each(|reader| reader.lost |= core::mem::take(&mut reader.suspects_left));
+        if self.suspects_allowed() == 0 {
+            return;
+        }
+        for reader in &mut self.readers {
+            let under_way = || reader.jobs.iter().chain(&reader.claiming).any(|job| job.from == self.name);
+            if reader.suspects_left && !under_way() {
+                (reader.suspects_left, reader.lost) = (false, true);
+            }
         }
     }
 

@@ -186,7 +186,7 @@ fn hosts(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
         Scenario::Large => (1_000, 2_000),
         Scenario::Idle => (10, 3),
         Scenario::Rolling => (rng.between(2, 4), rng.between(2, 4)),
-        Scenario::Answers => (rng.between(1, 2), rng.between(1, 3)),
+        Scenario::Answers => (rng.between(1, 3), rng.between(2, 3)),
         _ => (rng.between(1, 5), rng.between(1, 5)),
     };
     let fixed = scenario != Scenario::Large && rng.chance(100_000);

@@ -39,10 +39,15 @@ pub(super) fn conditions(rng: &mut Rng, plan: &mut Plan) {
 pub(super) fn answers(rng: &mut Rng, plan: &mut Plan) {
     keep_everything(plan);
     far(rng, plan, 10_000, 40_000);
-    plan.knobs.block_ms = rng.between(200, 1_000);
+    plan.knobs.block_ms = rng.between(200, 400);
     plan.knobs.claim_idle_ms = rng.between(8_000, 12_000);
     plan.knobs.handler_timeout_ms = plan.knobs.claim_idle_ms * 4 / 5;
     plan.knobs.claim_period_ms = rng.between(15_000, 30_000);
+    // What is retried over and over must come to its end, too.
+    for consume in plan.services.iter_mut().flat_map(|service| &mut service.consumes) {
+        consume.in_flight = *rng.pick(&[3, 16, 64]);
+        consume.handler_us = *rng.pick(&[100, 5_000, 50_000]);
+    }
     // Whoever subscribes anew leaves what it had to others, who find it.
     plan.services.iter_mut().for_each(|service| service.subscribe_loop_ms = 0);
     play(rng, plan, &[lose, lose_one, lose_one, unplug]);
@@ -195,7 +200,7 @@ fn lose(stage: &mut Stage<'_>) -> u64 {
             if whole { Trouble::KillClients { broker } } else { Trouble::Reset { service, broker } },
         );
     }
-    stage.at_ms + stage.rng.between(1_000, 4_000)
+    stage.at_ms + stage.rng.between(1_000, 3_000)
 }
 
 /// Between each two one connection ends: what is read goes on, and what is said does not, or the other way round.
@@ -207,7 +212,8 @@ fn lose_one(stage: &mut Stage<'_>) -> u64 {
             stage.fault(after_ms, 1, Trouble::ResetOne { service, broker, nth });
         }
     }
-    stage.at_ms + stage.rng.between(1_000, 2_500)
+    // Quiet for long enough that what nobody looks for is missed.
+    stage.at_ms + stage.rng.between(5_000, 6_500)
 }
 
 /// Answers do not come for so long that connections are given up.

@@ -272,9 +272,23 @@ fn fate(rng: &mut Rng, scenario: Scenario) -> Fate {
     if !rng.chance(odd) {
         return Fate::Done;
     }
-    if scenario == Scenario::Answers {
+    match scenario {
         // Nothing that takes long: what is in nobody's hand shows when all is quiet.
-        return *rng.pick(&[Fate::Retry(1), Fate::Retry(2), Fate::Retry(3), Fate::Twice, Fate::Release]);
+        Scenario::Answers => {
+            return *rng.pick(&[Fate::Retry(1), Fate::Retry(2), Fate::Retry(3), Fate::Twice, Fate::Release]);
+        }
+        // Nothing that ends a process: its broker's condition is what matters.
+        Scenario::Conditions => {
+            return *rng.pick(&[
+                Fate::Retry(1),
+                Fate::Retry(4),
+                Fate::Reject,
+                Fate::Slow(3),
+                Fate::Twice,
+                Fate::Release,
+            ]);
+        }
+        _ => {}
     }
     match rng.below(8) {
         0 | 1 => Fate::Retry(rng.between(1, 8) as u8),

@@ -30,7 +30,7 @@ pub(super) fn conditions(rng: &mut Rng, plan: &mut Plan) {
     // Slow enough that much is in hand, or not read yet, whenever something happens.
     for consume in plan.services.iter_mut().flat_map(|service| &mut service.consumes) {
         consume.in_flight = *rng.pick(&[1, 3, 16]);
-        consume.handler_us = *rng.pick(&[5_000, 50_000, 400_000]);
+        consume.handler_us = *rng.pick(&[20_000, 50_000, 200_000]);
     }
     play(rng, plan, &[fill, refuse, hiccup, stop_in_vain, trim, trouble]);
 }
@@ -113,9 +113,9 @@ impl Stage<'_> {
 
 /// A broker's memory is full for long; what it has goes on being consumed.
 fn fill(stage: &mut Stage<'_>) -> u64 {
-    stage.burst(60, 400);
+    stage.burst(100, 300);
     let (broker, for_ms) = (stage.broker(), stage.rng.between(8_000, 11_000));
-    let after_ms = stage.rng.between(150, 350);
+    let after_ms = stage.rng.between(100, 250);
     stage.fault(after_ms, for_ms, Trouble::BrokerFull { broker });
     stage.at_ms + after_ms + for_ms
 }

@@ -530,8 +530,12 @@ impl Model {
             let Some(label) = self.addresses.get(&to).copied() else { continue };
             let Some(member) = self.members.get_mut(&label) else { continue };
             if member.in_use.as_ref() != Some(&to) {
-                member.in_use = Some(to);
+                let left = member.in_use.replace(to);
                 member.show();
+                // One that had left was known by this address only, which nothing kept alive any more.
+                if let Some(left) = left.filter(|left| !member.places.contains_key(left)) {
+                    self.addresses.remove(&left);
+                }
                 self.drop_dead(label);
             }
         }

@@ -197,7 +197,9 @@ impl Retrying {
         let others = hands.left(who).filter(|hand| hand.spot != spot && hand.deliveries >= SUSPECT_FROM).count();
         let in_hand = hands.left(who).any(|hand| hand.spot == spot);
         // It was to run alone, and its holder died while it was on its way: nobody can tell that it never ran.
-        let on_its_way = deliveries >= u64::from(SUSPECT_FROM) && !hands.at(&spot).any(|hand| hand.who == who);
+        let before = hands.taken(&spot, who).is_some_and(|taken| taken < scene.at);
+        let arrived = hands.at(&spot).any(|hand| hand.who == who);
+        let on_its_way = deliveries >= u64::from(SUSPECT_FROM) && before && !arrived;
         if others == 0 && (in_hand || on_its_way) {
             self.alone.insert((spot, group));
         }

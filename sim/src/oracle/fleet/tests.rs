@@ -204,6 +204,7 @@ fn an_address_that_a_departed_member_has_moved_away_from_is_nobodys() {
     of(&mut bench, 0, &address(0, false), BrokerChange::Announced);
     dial(&mut bench, 2, second.clone());
     of(&mut bench, 1, &second, BrokerChange::Forgotten);
+    [0, 1].into_iter().for_each(|line| bench.service(What::HungUp(Line(line))));
     turn(&mut bench, false);
     bench.at += 6_001_000;
     of(&mut bench, 0, &second, expired());
@@ -215,6 +216,7 @@ fn an_address_that_a_departed_member_has_moved_away_from_is_nobodys() {
     turn(&mut bench, false);
     of(&mut bench, 0, &second, BrokerChange::Announced);
     of(&mut bench, 2, &address(0, false), BrokerChange::Forgotten);
+    bench.service(What::HungUp(Line(3)));
     turn(&mut bench, false);
     assert_eq!(bench.violated(), []);
 }

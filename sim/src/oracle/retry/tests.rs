@@ -151,6 +151,7 @@ fn a_suspect_whose_holder_died_while_it_was_on_its_way_may_have_run() {
             bench.delivered(0, 8, 2, 3);
         }
         bench.service(What::Died(1));
+        bench.at += 30_000_000;
         bench.execute(Word::Script(Script::Claim));
         bury(&mut bench, Script::Claim, 3);
         bench.violated()

@@ -117,7 +117,7 @@ mutants! {
     RenewSpins, "renew-spins", [40], "the renewal timer is due again a millisecond later";
     BacklogBytesLeaked, "backlog-bytes-leaked", [41], "an operation that gives up or is cancelled keeps its bytes of the backlog";
     ConnTimerLeaked, "conn-timer-leaked", [41], "a connection that ends leaves its timer behind";
-    StopNever, "stop-never", [42], "a shutdown waits for deliveries that are never settled";
+    StopNever, "stop-never", [42], "a shutdown has no end of its own and waits for answers that do not come";
     StopsAtOnce, "stops-at-once", [42], "a shutdown does not wait for its grace";
     WaitAfterStop, "wait-after-stop", [42], "a stopped engine still names the time of its next timer";
     GlobalCounter, "global-counter", [43], "a counter of the whole process decides how long a dial may take";

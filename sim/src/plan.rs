@@ -311,6 +311,8 @@ pub enum Trouble {
     Partition { services: Vec<u32>, brokers: Vec<u32>, way: Way },
     /// Connections between them are reset.
     Reset { service: u32, broker: u32 },
+    /// One connection between them is reset: the `nth` of those that are open, counted round.
+    ResetOne { service: u32, broker: u32, nth: u32 },
     /// The announcer falls silent; the broker lives.
     AnnouncerSilent { broker: u32 },
     /// The announcer says goodbye and comes back; the broker lives.
@@ -382,6 +384,7 @@ impl Trouble {
             | Self::Trim { broker, .. }
             | Self::KillClients { broker }
             | Self::Reset { broker, .. }
+            | Self::ResetOne { broker, .. }
             | Self::AnnouncerSilent { broker }
             | Self::AnnouncerDown { broker }
             | Self::AnnouncerTwo { broker }
@@ -399,7 +402,8 @@ impl Trouble {
             | Self::ServiceStop { service, .. }
             | Self::ServicePause { service }
             | Self::ServiceStep { service, .. }
-            | Self::Reset { service, .. } => Some(service),
+            | Self::Reset { service, .. }
+            | Self::ResetOne { service, .. } => Some(service),
             _ => None,
         }
     }

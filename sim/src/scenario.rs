@@ -189,6 +189,7 @@ fn hosts(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
         Scenario::Large => (1_000, 2_000),
         Scenario::Idle => (10, 3),
         Scenario::Rolling => (rng.between(2, 4), rng.between(2, 4)),
+        Scenario::Answers => (rng.between(1, 3), rng.between(2, 3)),
         _ => (rng.between(1, 5), rng.between(1, 5)),
     };
     let fixed = scenario != Scenario::Large && rng.chance(100_000);
@@ -247,7 +248,7 @@ fn work(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
         Scenario::Idle => 0,
         Scenario::Large => 2_000,
         Scenario::Calm => 200,
-        Scenario::Conditions | Scenario::Answers => 400,
+        Scenario::Conditions | Scenario::Answers => 600,
         _ => *rng.pick(&[50, 200, 400]),
     };
     for _ in 0..messages {
@@ -269,15 +270,30 @@ fn work(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
 fn fate(rng: &mut Rng, scenario: Scenario) -> Fate {
     let odd = match scenario {
         Scenario::Calm | Scenario::Large => 0,
-        Scenario::Poison | Scenario::Conditions | Scenario::Answers => 300_000,
+        Scenario::Poison | Scenario::Conditions => 300_000,
+        Scenario::Answers => 700_000,
         _ => 60_000,
     };
     if !rng.chance(odd) {
         return Fate::Done;
     }
-    if scenario == Scenario::Answers {
+    match scenario {
         // Nothing that takes long: what is in nobody's hand shows when all is quiet.
-        return *rng.pick(&[Fate::Retry(1), Fate::Retry(2), Fate::Twice, Fate::Release]);
+        Scenario::Answers => {
+            return *rng.pick(&[Fate::Retry(1), Fate::Retry(2), Fate::Retry(3), Fate::Twice, Fate::Release]);
+        }
+        // Nothing that ends a process: its broker's condition is what matters.
+        Scenario::Conditions => {
+            return *rng.pick(&[
+                Fate::Retry(1),
+                Fate::Retry(4),
+                Fate::Reject,
+                Fate::Slow(3),
+                Fate::Twice,
+                Fate::Release,
+            ]);
+        }
+        _ => {}
     }
     match rng.below(8) {
         0 | 1 => Fate::Retry(rng.between(1, 8) as u8),

@@ -270,9 +270,8 @@ impl Producer {
                 }
                 return;
             }
-            if cx.mutant(Mutant::DeadlineSurvivesPlacement) {
-                self.deadlines.pop_first();
-            }
+            // Whatever becomes of the operation: this comes to an end.
+            self.deadlines.pop_first();
             self.give_up(op, NotSent::NoBroker, cx);
         }
         cx.timers.disarm(self.timer);

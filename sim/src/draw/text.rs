@@ -141,6 +141,7 @@ pub(super) fn trouble(what: &Trouble) -> String {
             format!("services {} {arrow} brokers {}", list(services), list(brokers))
         }
         Trouble::Reset { service, .. } => format!("reset by service {service}"),
+        Trouble::ResetOne { service, .. } => format!("one reset by service {service}"),
         Trouble::AnnouncerSilent { .. } => "not announced".to_string(),
         Trouble::AnnouncerDown { .. } => "goodbye".to_string(),
         Trouble::AnnouncerTwo { .. } => "two GUIDs".to_string(),
@@ -178,6 +179,7 @@ pub(super) fn is_instant(what: &Trouble) -> bool {
             | Trouble::Trim { .. }
             | Trouble::KillClients { .. }
             | Trouble::Reset { .. }
+            | Trouble::ResetOne { .. }
             | Trouble::ForgedDown { .. }
     )
 }

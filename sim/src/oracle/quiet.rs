@@ -220,6 +220,7 @@ fn touches(what: &Trouble, service: u32, broker: u32) -> bool {
     match what {
         // Over at once.
         Trouble::Reset { .. }
+        | Trouble::ResetOne { .. }
         | Trouble::KillClients { .. }
         | Trouble::ScriptFlush { .. }
         | Trouble::FlushAll { .. }
@@ -253,6 +254,7 @@ fn of_broker(what: &Trouble) -> Option<u32> {
         | Trouble::Trim { broker, .. }
         | Trouble::KillClients { broker }
         | Trouble::Reset { broker, .. }
+        | Trouble::ResetOne { broker, .. }
         | Trouble::AnnouncerSilent { broker }
         | Trouble::AnnouncerDown { broker }
         | Trouble::AnnouncerTwo { broker }
@@ -269,7 +271,8 @@ fn of_service(what: &Trouble) -> Option<u32> {
         | Trouble::ServiceStop { service, .. }
         | Trouble::ServicePause { service }
         | Trouble::ServiceStep { service, .. }
-        | Trouble::Reset { service, .. } => Some(*service),
+        | Trouble::Reset { service, .. }
+        | Trouble::ResetOne { service, .. } => Some(*service),
         _ => None,
     }
 }

@@ -22,29 +22,48 @@ struct Stage<'a> {
 /// Brokers fill up, refuse, stand still and are trimmed by an operator, while services send and stop.
 pub(super) fn conditions(rng: &mut Rng, plan: &mut Plan) {
     keep_everything(plan);
+    far(rng, plan, 5_000, 20_000);
     plan.knobs.send_init_ms = *rng.pick(&[500, 1_000, 2_000]);
     // Longer than a process that stops may take.
     plan.knobs.response_ms = rng.between(4_000, 5_000);
-    plan.knobs.block_ms = rng.between(200, 1_000);
-    play(rng, plan, &[fill, refuse, stop_in_vain, trim, trouble]);
+    plan.knobs.block_ms = rng.between(200, 500);
+    // Slow enough that much is in hand, or not read yet, whenever something happens.
+    for consume in plan.services.iter_mut().flat_map(|service| &mut service.consumes) {
+        consume.in_flight = *rng.pick(&[1, 3, 16]);
+        consume.handler_us = *rng.pick(&[20_000, 50_000, 200_000]);
+    }
+    play(rng, plan, &[fill, refuse, hiccup, stop_in_vain, trim, trouble]);
 }
 
 /// Connections end while answers are on their way, and nobody looks for what was lost but who lost it: surveys are rare.
 pub(super) fn answers(rng: &mut Rng, plan: &mut Plan) {
     keep_everything(plan);
-    plan.network.latency_us = rng.between(5_000, 40_000);
-    // Over such a distance no message may take longer than an answer may.
-    plan.network.send_buffer = 64 << 10;
-    plan.knobs.block_ms = rng.between(200, 1_000);
+    far(rng, plan, 10_000, 40_000);
+    plan.knobs.block_ms = rng.between(200, 400);
     plan.knobs.claim_idle_ms = rng.between(8_000, 12_000);
     plan.knobs.handler_timeout_ms = plan.knobs.claim_idle_ms * 4 / 5;
     plan.knobs.claim_period_ms = rng.between(15_000, 30_000);
-    play(rng, plan, &[lose, lose, unplug]);
+    // What is retried over and over must come to its end, too.
+    for consume in plan.services.iter_mut().flat_map(|service| &mut service.consumes) {
+        consume.in_flight = *rng.pick(&[3, 16, 64]);
+        consume.handler_us = *rng.pick(&[100, 5_000, 50_000]);
+    }
+    // Whoever subscribes anew leaves what it had to others, who find it.
+    plan.services.iter_mut().for_each(|service| service.subscribe_loop_ms = 0);
+    play(rng, plan, &[lose, lose_one, lose_one, unplug]);
 }
 
 /// What was lost with a connection is told from what a crash forgot.
 fn keep_everything(plan: &mut Plan) {
     plan.brokers.iter_mut().for_each(|broker| broker.persistence = Persistence::Always);
+}
+
+/// So far apart that much is on its way at any time, and always equally far. Over a distance a small send buffer is a slow link, on which a long
+/// message takes longer than an answer may.
+fn far(rng: &mut Rng, plan: &mut Plan, least_us: u64, most_us: u64) {
+    plan.network.latency_us = rng.between(least_us, most_us);
+    (plan.network.spike, plan.network.spike_us) = (0, 0);
+    plan.network.send_buffer = 64 << 10;
 }
 
 /// Every episode in turn, in an order of the seed, for as long as there is time.
@@ -55,7 +74,7 @@ fn play(rng: &mut Rng, plan: &mut Plan, episodes: &[Episode]) {
     let mut stage = Stage { rng, plan, at_ms, next: 0 };
     for episode in order.iter().cycle() {
         let over_ms = episode(&mut stage);
-        stage.at_ms = over_ms + stage.rng.between(200, 1_500);
+        stage.at_ms = over_ms + stage.rng.between(200, 1_000);
         if stage.at_ms >= end_ms {
             break;
         }
@@ -94,28 +113,42 @@ impl Stage<'_> {
 
 /// A broker's memory is full for long; what it has goes on being consumed.
 fn fill(stage: &mut Stage<'_>) -> u64 {
-    stage.burst(40, 600);
-    let (broker, for_ms) = (stage.broker(), stage.rng.between(6_000, 10_000));
-    let after_ms = stage.rng.between(50, 400);
+    stage.burst(100, 300);
+    let (broker, for_ms) = (stage.broker(), stage.rng.between(8_000, 11_000));
+    let after_ms = stage.rng.between(100, 250);
     stage.fault(after_ms, for_ms, Trouble::BrokerFull { broker });
     stage.at_ms + after_ms + for_ms
 }
 
 /// Answers are lost, and then every broker refuses until senders give up.
 fn refuse(stage: &mut Stage<'_>) -> u64 {
-    stage.burst(60, 300);
+    stage.burst(100, 200);
     let for_ms = stage.plan.knobs.send_init_ms + stage.rng.between(1_000, 2_500);
-    let parted_ms = stage.rng.between(30, 250);
+    let parted_ms = stage.rng.between(50, 180);
+    // What reaches a broker before it hears of the reset is executed, and answered to nobody.
+    let refuses_ms = parted_ms + stage.plan.network.latency_us / 1_000 + 1;
     for broker in stage.brokers() {
-        stage.fault(parted_ms, 1, Trouble::KillClients { broker });
+        for service in 0..stage.plan.services.len() as u32 {
+            stage.fault(parted_ms, 1, Trouble::Reset { service, broker });
+        }
         let what = match stage.rng.below(6) {
             0 => Trouble::BrokerMisconf { broker },
             1 => Trouble::BrokerReplica { broker },
             _ => Trouble::BrokerFull { broker },
         };
-        stage.fault(parted_ms + 1, for_ms, what);
+        stage.fault(refuses_ms, for_ms, what);
     }
-    stage.at_ms + parted_ms + for_ms
+    stage.at_ms + refuses_ms + for_ms
+}
+
+/// Memory is full for a moment only: of what is on its way together, some is refused and what follows is not.
+fn hiccup(stage: &mut Stage<'_>) -> u64 {
+    stage.burst(60, 60);
+    for broker in stage.brokers() {
+        let (after_ms, for_ms) = (stage.rng.between(15, 50), stage.rng.between(5, 15));
+        stage.fault(after_ms, for_ms, Trouble::BrokerFull { broker });
+    }
+    stage.at_ms + 500
 }
 
 /// Services are to stop while no broker answers.
@@ -159,16 +192,28 @@ fn trouble(stage: &mut Stage<'_>) -> u64 {
 fn lose(stage: &mut Stage<'_>) -> u64 {
     stage.burst(40, 400);
     for _ in 0..stage.rng.between(1, 3) {
-        let (broker, after_ms) = (stage.broker(), stage.rng.between(20, 600));
-        let service = stage.service();
-        let what = if stage.rng.chance(500_000) {
-            Trouble::Reset { service, broker }
-        } else {
-            Trouble::KillClients { broker }
-        };
-        stage.fault(after_ms, 1, what);
+        let (service, broker, after_ms) = (stage.service(), stage.broker(), stage.rng.between(20, 600));
+        let whole = stage.rng.chance(500_000);
+        stage.fault(
+            after_ms,
+            1,
+            if whole { Trouble::KillClients { broker } } else { Trouble::Reset { service, broker } },
+        );
     }
-    stage.at_ms + stage.rng.between(1_000, 4_000)
+    stage.at_ms + stage.rng.between(1_000, 3_000)
+}
+
+/// Between each two one connection ends: what is read goes on, and what is said does not, or the other way round.
+fn lose_one(stage: &mut Stage<'_>) -> u64 {
+    stage.burst(40, 400);
+    for broker in stage.brokers() {
+        for service in 0..stage.plan.services.len() as u32 {
+            let (after_ms, nth) = (stage.rng.between(50, 800), stage.rng.below(3) as u32);
+            stage.fault(after_ms, 1, Trouble::ResetOne { service, broker, nth });
+        }
+    }
+    // Quiet for long enough that what nobody looks for is missed.
+    stage.at_ms + stage.rng.between(5_000, 6_500)
 }
 
 /// Answers do not come for so long that connections are given up.

@@ -23,7 +23,15 @@ impl World {
             Trouble::ServicePause { service } => self.with_service(service, |host, k| host.pause(k)),
             Trouble::ServiceStep { service, by_ms } => self.with_service(service, |host, _| host.clock.step(by_ms)),
             Trouble::Partition { services, brokers, way } => self.k.net.cut(index, until, &services, &brokers, way),
-            Trouble::Reset { service, broker } => self.reset(service, broker),
+            Trouble::Reset { service, broker } => {
+                let lines = lines_between(&self.k, Some(service), broker);
+                self.reset(&lines);
+            }
+            Trouble::ResetOne { service, broker, nth } => {
+                let lines = lines_between(&self.k, Some(service), broker);
+                let one = lines.get(nth as usize % lines.len().max(1)).copied();
+                self.reset(one.as_slice());
+            }
             Trouble::Flood { .. } => self.k.after(0, Event::Flood(index)),
             Trouble::UdpLoss { parts } => self.k.net.extra_loss += parts,
             what => self.broker_fault_begins(what),
@@ -114,6 +122,7 @@ impl World {
             | Trouble::Trim { .. }
             | Trouble::KillClients { .. }
             | Trouble::Reset { .. }
+            | Trouble::ResetOne { .. }
             | Trouble::ForgedDown { .. }
             | Trouble::Flood { .. } => {}
         }
@@ -123,9 +132,9 @@ impl World {
         self.with_broker(broker, |host, _| host.set_condition(change));
     }
 
-    /// Every connection between the two is reset, at both ends.
-    fn reset(&mut self, service: u32, broker: u32) {
-        for line in lines_between(&self.k, Some(service), broker) {
+    /// Connections are reset, at both ends.
+    fn reset(&mut self, lines: &[Line]) {
+        for &line in lines {
             self.k.part(line, Toward::Broker, true);
             self.k.part(line, Toward::Service, true);
         }

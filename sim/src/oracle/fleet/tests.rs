@@ -231,6 +231,41 @@ fn an_address_that_a_departed_member_has_left_is_nobodys() {
 }
 
 #[test]
+fn an_address_that_a_departed_member_has_moved_away_from_is_nobodys() {
+    let mut bench = joined(10);
+    let second = address(0, true);
+    let of = |bench: &mut Bench, id: u32, address: &Endpoint, change: BrokerChange| {
+        bench.service(What::Fleet { id: BrokerId::from_parts(id, 0), address: address.clone(), change });
+    };
+    hear(&mut bench, &Say(1, 0, false, "down"));
+    of(&mut bench, 0, &address(0, false), BrokerChange::Withdrawn);
+    turn(&mut bench, false);
+    // Announced elsewhere, it turns out to be the one that had left.
+    hear(&mut bench, &Say(9, 0, true, "up"));
+    of(&mut bench, 1, &second, BrokerChange::Announced);
+    dial(&mut bench, 1, second.clone());
+    turn(&mut bench, false);
+    of(&mut bench, 0, &address(0, false), BrokerChange::Announced);
+    dial(&mut bench, 2, second.clone());
+    of(&mut bench, 1, &second, BrokerChange::Forgotten);
+    [0, 1].into_iter().for_each(|line| bench.service(What::HungUp(Line(line))));
+    turn(&mut bench, false);
+    bench.at += 6_001_000;
+    of(&mut bench, 0, &second, expired());
+    turn(&mut bench, true);
+    // At its first address it is a newcomer, until it turns out to be the same again.
+    hear(&mut bench, &Say(1, 0, false, "up"));
+    of(&mut bench, 2, &address(0, false), BrokerChange::Announced);
+    dial(&mut bench, 3, address(0, false));
+    turn(&mut bench, false);
+    of(&mut bench, 0, &second, BrokerChange::Announced);
+    of(&mut bench, 2, &address(0, false), BrokerChange::Forgotten);
+    bench.service(What::HungUp(Line(3)));
+    turn(&mut bench, false);
+    assert_eq!(bench.violated(), []);
+}
+
+#[test]
 fn what_is_refused_changes_nothing() {
     let text = "imq-broker\t00000000-0000-4000-8000-000000000001\tup\t10.1.0.1:6379\tsoon";
     let mut told = bench(10);

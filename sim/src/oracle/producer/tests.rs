@@ -184,6 +184,14 @@ fn what_a_crash_or_an_operator_took_is_nobodys_fault() {
     flushed.end();
     assert_eq!(flushed.violated(), []);
 
+    let mut trimmed = bench();
+    group(&mut trimmed, 0);
+    stored(&mut trimmed, 0);
+    trimmed.broker(What::Executed { line: operator, command: Word::Other("other"), refused: None });
+    trim(&mut trimmed, 7);
+    trimmed.end();
+    assert_eq!(trimmed.violated(), []);
+
     let mut deleted = bench();
     stored(&mut deleted, 0);
     deleted.broker(What::Executed { line: Line(1), command: Word::Other("other"), refused: None });

@@ -126,6 +126,7 @@ conversations! {
     suspects_lost
     suspects_of_its_own
     suspects_of_two_brokers
+    suspects_of_two_pages
     trim
     unblocked
 }

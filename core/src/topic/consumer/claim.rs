@@ -312,7 +312,11 @@ impl Consumer {
                 continue;
             }
             let Some(reader) = self.readers.get_mut(at as usize) else { continue };
-            reader.lost |= core::mem::take(&mut reader.suspects_left);
+            // What is pending is being gone through, and that may be past them: its end comes here, too.
+            let under_way = reader.jobs.iter().chain(&reader.claiming).any(|job| job.from == self.name);
+            if !under_way {
+                reader.lost |= core::mem::take(&mut reader.suspects_left);
+            }
             if core::mem::take(&mut reader.suspects_waiting) {
                 self.survey_one(at, cx);
             }

@@ -75,6 +75,7 @@ conversations! {
     handshake_old_server
     handshake_refused
     kill_refused
+    lost_again
     lost_claim
     lost_read
     lost_read_and_commands

@@ -78,6 +78,11 @@ impl super::reader::Reader {
             self.jobs.push_back(job);
         }
     }
+
+    /// Whether what is pending under a name is being claimed.
+    pub(super) fn is_claiming_from(&self, name: &str) -> bool {
+        self.jobs.iter().chain(&self.claiming).any(|job| job.is_from(name))
+    }
 }
 
 impl Consumer {
@@ -234,7 +239,7 @@ impl Consumer {
     pub(super) fn claim_own(&mut self, at: u32) -> bool {
         let name = self.name.clone();
         let Some(reader) = self.readers.get_mut(at as usize) else { return false };
-        if reader.jobs.iter().chain(&reader.claiming).any(|job| job.from == name) {
+        if reader.is_claiming_from(&name) {
             return false;
         }
         let streams: Vec<u16> = reader.readable().map(|(_, stream)| stream).collect();
@@ -313,8 +318,7 @@ impl Consumer {
             }
             let Some(reader) = self.readers.get_mut(at as usize) else { continue };
             // What is pending is being gone through, and that may be past them: its end comes here, too.
-            let under_way = reader.jobs.iter().chain(&reader.claiming).any(|job| job.from == self.name);
-            if !under_way {
+            if !reader.is_claiming_from(&self.name) {
                 reader.lost |= core::mem::take(&mut reader.suspects_left);
             }
             if core::mem::take(&mut reader.suspects_waiting) {
@@ -356,8 +360,9 @@ impl Consumer {
                 reader.jobs.push_front(Job { cursor: next.into(), reserved: 0, suspects: 0, ..job });
             }
             _ => {
-                let name = &self.name;
-                reader.lost &= !own || reader.jobs.iter().any(|other| other.from == *name);
+                if own && !reader.is_claiming_from(&self.name) {
+                    reader.lost = core::mem::take(&mut reader.lost_again);
+                }
                 if !reader.lost {
                     reader.suspect_lost = None;
                 }
@@ -391,8 +396,8 @@ impl Consumer {
     pub(super) fn on_claim_orphan(&mut self, at: u32, now: Mono) {
         let Some(job) = self.take_claim(at) else { return };
         let idle = self.spec.claim_idle;
+        self.lose_track(at);
         if let Some(reader) = self.readers.get_mut(at as usize) {
-            reader.lost = true;
             if job.suspects > 0 {
                 // Until it is claimed back; but where it cannot be, somebody else may claim it by then.
                 reader.suspect_lost = Some(now + idle);

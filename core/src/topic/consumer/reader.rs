@@ -45,6 +45,8 @@ pub(super) struct Reader {
     /// A reply was lost: entries may be pending under this consumer's name that nobody holds. Nothing new is read until
     /// they have been claimed back.
     pub(super) lost: bool,
+    /// More of that came while they were being claimed back, maybe behind what had been gone through.
+    pub(super) lost_again: bool,
     /// The most entries of one read or claim. A reply that never arrived lowers it: it may have been too large.
     pub(super) most: u32,
     /// Streams of another type: left out until they are looked at again.
@@ -131,6 +133,7 @@ impl Reader {
             appetite: Appetite::Hungry,
             watch: Watch::default(),
             lost: false,
+            lost_again: false,
             most: super::credit::MOST,
             bad: Vec::new(),
             unexplained: (0, 0),
@@ -424,6 +427,7 @@ impl Consumer {
     /// Something may be pending under this name that nobody holds.
     pub(super) fn lose_track(&mut self, at: u32) {
         if let Some(reader) = self.readers.get_mut(at as usize) {
+            reader.lost_again = reader.is_claiming_from(&self.name);
             reader.lost = true;
         }
     }

@@ -9,7 +9,7 @@ use flota_core::script::Script;
 
 use crate::broker::Change;
 use crate::plan::{Consume, Plan};
-use crate::seen::{Delivered, Given, Hand, Host, Item, Seen, What, Word};
+use crate::seen::{Delivered, Given, Hand, Host, Item, Line, Seen, What, Word};
 
 /// One consumer: a subscription of one process, as its name on brokers says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,7 +93,7 @@ pub struct Hands {
     /// Those without a verdict.
     left: BTreeMap<Who, BTreeSet<usize>>,
     /// What each broker executes.
-    running: Vec<Option<Word>>,
+    running: Vec<Option<(Line, Word)>>,
     /// When an entry came to be a consumer's: read or claimed, not renewed.
     taken: BTreeMap<(Spot, Who), u64>,
 }
@@ -195,7 +195,13 @@ impl Hands {
     /// What a broker executes at the moment.
     #[must_use]
     pub fn running(&self, broker: u32) -> Option<Word> {
-        *self.running.get(broker as usize)?
+        (*self.running.get(broker as usize)?).map(|(_, word)| word)
+    }
+
+    /// For which connection it executes that.
+    #[must_use]
+    pub fn running_for(&self, broker: u32) -> Option<Line> {
+        (*self.running.get(broker as usize)?).map(|(line, _)| line)
     }
 
     /// When an entry came to be a consumer's.
@@ -238,9 +244,9 @@ impl Hands {
     pub(crate) fn see(&mut self, seen: &Seen) {
         match (seen.host, &seen.what) {
             (Host::Service(service), what) => self.see_service(service, seen.at, what),
-            (Host::Broker(broker), What::Executed { command, .. }) => {
+            (Host::Broker(broker), What::Executed { line, command, .. }) => {
                 if let Some(running) = self.running.get_mut(broker as usize) {
-                    *running = Some(*command);
+                    *running = Some((*line, *command));
                 }
             }
             (Host::Broker(broker), What::Changed(change)) => self.see_change(broker, seen.at, change),

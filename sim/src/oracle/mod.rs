@@ -68,6 +68,13 @@ pub(crate) struct Scene<'a> {
     pub(crate) lines: &'a Lines,
 }
 
+impl Scene<'_> {
+    /// Whether a broker executes something for a connection that its service has given up: nobody hears of it.
+    fn runs_for_nobody(&self, broker: u32) -> bool {
+        self.ledger.hands.running_for(broker).is_some_and(|line| self.lines.is_given_up(line))
+    }
+}
+
 /// Where oracles write.
 #[derive(Default)]
 pub(crate) struct Verdict {

@@ -14,7 +14,7 @@ use super::hands::{HandState, Spot, Who, group_number};
 use super::{Oracle, Scene, Verdict};
 use crate::broker::Change;
 use crate::plan::{Fidelity, Knobs, Plan, Trouble};
-use crate::seen::{Given, Hand, Host, Line, Seen, What, Word};
+use crate::seen::{Given, Hand, Host, Seen, What, Word};
 
 pub(crate) struct Retrying {
     /// Each broker's clock less true time, in milliseconds.
@@ -30,9 +30,6 @@ pub(crate) struct Retrying {
     waited: BTreeSet<(Spot, u8)>,
     /// Entries that a claim took which its consumer had given up before it ran: with its connection, or its life.
     ghosts: BTreeSet<(Spot, u8)>,
-    /// Connections that their services have given up, and the one that each broker executes for.
-    gone: BTreeSet<Line>,
-    executing: BTreeMap<u32, Line>,
     /// Entries whose handler had started and was not done when they were given back.
     unfinished: BTreeSet<(Spot, u8)>,
 }
@@ -62,8 +59,6 @@ impl Retrying {
             alone: BTreeSet::new(),
             waited: BTreeSet::new(),
             ghosts: BTreeSet::new(),
-            gone: BTreeSet::new(),
-            executing: BTreeMap::new(),
             unfinished: BTreeSet::new(),
         }
     }
@@ -91,12 +86,6 @@ impl Oracle for Retrying {
                         format!("entry {entry} was delivered for the {n}th time; after {most} it must be a dead letter")
                     });
                 }
-            }
-            (Host::Service(_), What::HungUp(line) | What::Closed { line, .. }) => {
-                self.gone.insert(*line);
-            }
-            (Host::Broker(broker), What::Executed { line, .. }) => {
-                self.executing.insert(broker, *line);
             }
             (Host::Broker(broker), What::Forgot(_)) => self.forget(|spot| spot.broker == broker),
             (Host::Broker(broker), What::Changed(change)) if !is_recovering(scene.ledger, broker) => {
@@ -170,7 +159,7 @@ impl Retrying {
                 } else if from != consumer {
                     self.waited.remove(&(spot.clone(), group));
                     self.taken_over(spot.clone(), group, from, deliveries.saturating_sub(1), scene);
-                    if self.is_given_up(broker, consumer, scene) {
+                    if Self::is_given_up(broker, consumer, scene) {
                         self.ghosts.insert((spot, group));
                     }
                 }
@@ -218,10 +207,9 @@ impl Retrying {
     }
 
     /// Whether a broker executes for a consumer what that has given up: it cannot hold back from anything for its sake.
-    fn is_given_up(&self, broker: u32, consumer: &Bytes, scene: &Scene<'_>) -> bool {
+    fn is_given_up(broker: u32, consumer: &Bytes, scene: &Scene<'_>) -> bool {
         let consumer = Who::named(consumer).and_then(|who| scene.ledger.hands.consumer(who));
-        consumer.is_some_and(|consumer| consumer.ended.is_some())
-            || self.executing.get(&broker).is_some_and(|line| self.gone.contains(line))
+        consumer.is_some_and(|consumer| consumer.ended.is_some()) || scene.runs_for_nobody(broker)
     }
 
     /// Its holder fell silent, to whom it had been delivered so often.

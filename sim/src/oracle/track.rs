@@ -1,6 +1,6 @@
 //! What several oracles follow: what is unanswered on each connection, and what a service's events say of its brokers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use flota_core::config::Endpoint;
 use flota_core::id::BrokerId;
@@ -30,6 +30,8 @@ pub(super) fn seconds(us: u64) -> String {
 pub(crate) struct Lines {
     services: Vec<Wires>,
     news: News,
+    /// Those that their services have given up: what was written there may still be executed.
+    given_up: BTreeSet<Line>,
 }
 
 /// The open connections of one service.
@@ -69,7 +71,7 @@ pub(crate) enum News {
 
 impl Lines {
     pub(super) fn new(plan: &Plan) -> Self {
-        Self { services: plan.services.iter().map(|_| Wires::default()).collect(), news: News::Nothing }
+        Self { services: plan.services.iter().map(|_| Wires::default()).collect(), ..Self::default() }
     }
 
     pub(super) fn see(&mut self, seen: &Seen) {
@@ -77,12 +79,20 @@ impl Lines {
             self.news = News::Nothing;
             return;
         };
+        if let What::HungUp(line) | What::Closed { line, .. } = &seen.what {
+            self.given_up.insert(*line);
+        }
         self.news = self.services.get_mut(service as usize).map_or(News::Nothing, |wires| wires.see(&seen.what));
     }
 
     /// What the last observation meant.
     pub(super) fn news(&self) -> &News {
         &self.news
+    }
+
+    /// Whether a connection was given up by its service: whatever is executed for it, nobody hears of it.
+    pub(super) fn is_given_up(&self, line: Line) -> bool {
+        self.given_up.contains(&line)
     }
 
     pub(super) fn get(&self, service: u32, line: Line) -> Option<&Wire> {

@@ -175,9 +175,13 @@ fn an_acknowledgement_that_was_told_must_have_happened() {
 
 #[test]
 fn what_is_in_hand_is_not_claimed_back_from_ones_own_name() {
-    let own = |settled: Option<Given>| {
+    let own_after = |hung_up: bool, settled: Option<Given>| {
         let mut bench = bench();
         bench.received(1);
+        if hung_up {
+            // What was written on it before reaches the broker late, and nobody hears of it.
+            bench.service(What::HungUp(Line(0)));
+        }
         if let Some(given) = settled {
             bench.settled(0, 1, given);
         }
@@ -186,6 +190,9 @@ fn what_is_in_hand_is_not_claimed_back_from_ones_own_name() {
         bench.pending(1, ONE, Some(ONE), 1);
         bench.violated()
     };
+    let own = |settled| own_after(false, settled);
+    assert_eq!(own_after(true, None), []);
+    assert_eq!(own_after(true, Some(Given::Done)), []);
     assert_eq!(own(None), [20]);
     assert_eq!(own(Some(Given::Done)), [20]);
     assert_eq!(own(Some(Given::Release)), []);

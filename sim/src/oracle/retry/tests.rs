@@ -4,6 +4,7 @@ use super::super::consumer::tests::{DEAD, ONE, OTHER, consuming, entry, fields};
 use super::super::testing::Bench;
 use super::*;
 use crate::plan::Fault;
+use crate::seen::Line;
 
 fn bench() -> Bench {
     let mut plan = consuming();

@@ -7,7 +7,8 @@
 //! Every run is judged by all oracles, as always. What counts is the time on the processor, whatever else it does. Each
 //! line has a floor, an order of magnitude below what a machine of 2025 does, and missing one is a failure: on any
 //! machine that means that something grows where it should not.
-//! A word after `--` chooses the lines that contain it. `FLOTA_LARGE=1` adds a thousand brokers and two thousand services, which take minutes and 10 GB.
+//! A word after `--` chooses the lines that contain it. `FLOTA_LARGE=1` adds a thousand brokers and two thousand services:
+//! they take more than four minutes and several gigabytes, and their floor is a guess.
 
 use std::cell::Cell;
 use std::process::ExitCode;

@@ -69,6 +69,7 @@ conversations! {
     down_up
     drain
     drain_retry
+    ends_lower
     fate
     fate_of_given_up
     handshake

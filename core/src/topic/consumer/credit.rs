@@ -10,7 +10,8 @@
 //!
 //! *Scarce* credit: a blocked read would tie up what another broker could use. Readers wait with a plain `XREAD`, which
 //! takes nothing, and fetch with what credit there is. In the order that loses no wake-up: note the end of the
-//! streams, find that nothing is new for the group, wait for entries after that end.
+//! streams, find that nothing is new for the group, wait for entries after that end. A wait in vain ends with a look at
+//! the ends: a stream that was made anew under a clock that was set back goes on below the one that is waited for.
 
 use alloc::vec::Vec;
 
@@ -44,6 +45,8 @@ pub(super) enum Watch {
     Asking { tails: Option<Vec<StreamId>>, next: u16, clean: u16 },
     /// Nothing was new up to these ids.
     Watching(Vec<StreamId>),
+    /// Nothing came after them: do the streams still end there?
+    Checking(Vec<StreamId>),
 }
 
 impl Default for Watch {
@@ -53,8 +56,9 @@ impl Default for Watch {
 }
 
 impl Watch {
-    pub(super) fn is_watching(&self) -> bool {
-        matches!(self, Self::Watching(_))
+    /// Whether nothing was found when it was last asked.
+    pub(super) fn found_nothing(&self) -> bool {
+        matches!(self, Self::Watching(_) | Self::Checking(_))
     }
 }
 
@@ -154,7 +158,9 @@ impl Consumer {
         let keys: Vec<Key> = reader.readable().map(|(key, _)| key.clone()).collect();
         let streams = u16::try_from(keys.len()).unwrap_or(u16::MAX);
         match &mut reader.watch {
-            Watch::Watching(tails) | Watch::Asking { tails: Some(tails), .. } if tails.len() != keys.len() => {
+            Watch::Watching(tails) | Watch::Checking(tails) | Watch::Asking { tails: Some(tails), .. }
+                if tails.len() != keys.len() =>
+            {
                 // Streams have come or gone since.
                 reader.watch = Watch::default();
                 self.ask_scarce(at, cx);
@@ -165,7 +171,7 @@ impl Consumer {
                 self.reserve(at, Answer::Watch, 0, true);
                 self.read_command(at, Command::Read(Read { block_ms, from }.into()), Answer::Watch, cx);
             }
-            Watch::Asking { tails: None, .. } => {
+            Watch::Asking { tails: None, .. } | Watch::Checking(_) => {
                 let eval = Eval { script: Script::Tail, keys, args: Vec::new() };
                 self.reserve(at, Answer::Tail, 0, false);
                 self.read_command(at, Command::Eval(eval.into(), By::Sha1), Answer::Tail, cx);
@@ -215,12 +221,12 @@ impl Consumer {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let ids: Option<Vec<StreamId>> =
             reply.view().items().map(|items| items.filter_map(|id| id.as_bytes().and_then(StreamId::parse)).collect());
-        if let Watch::Asking { tails, clean, .. } = &mut reader.watch
-            && let Some(ids) = ids
-        {
-            *clean = 0;
-            *tails = Some(ids);
-        }
+        let Some(ids) = ids else { return };
+        reader.watch = match &reader.watch {
+            Watch::Checking(tails) if *tails == ids => Watch::Watching(ids),
+            Watch::Asking { next, .. } => Watch::Asking { tails: Some(ids), next: *next, clean: 0 },
+            Watch::Watching(_) | Watch::Checking(_) => Watch::Asking { tails: Some(ids), next: 0, clean: 0 },
+        };
     }
 
     /// Something is new, or the wait is over.
@@ -228,7 +234,11 @@ impl Consumer {
         self.take_read(at);
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         match reply {
-            Reply::Nil => {}
+            Reply::Nil => {
+                if let Watch::Watching(tails) = &mut reader.watch {
+                    reader.watch = Watch::Checking(core::mem::take(tails));
+                }
+            }
             Reply::Error(error) => {
                 let error = error.clone();
                 self.rest(at, "waiting for entries (XREAD)", &error, cx);

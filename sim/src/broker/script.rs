@@ -109,9 +109,9 @@ impl Era {
 
     /// How this server words what 7.0 says when it refuses a command before executing it; none for other errors.
     fn refusal(self, text: &str) -> Option<Cow<'static, str>> {
-        // Until 7.0 these came with the sign that begins an error.
+        // Until 7.0 these came as they are written to a client: with the sign and the end of an error.
         if self == Self::Old && ["OOM ", "READONLY ", "MISCONF "].iter().any(|code| text.starts_with(code)) {
-            return Some(format!("-{text}").into());
+            return Some(format!("-{text}\r\n").into());
         }
         let worded = match (text.strip_prefix("ERR ")?, self) {
             ("Unknown Redis command called from script", Self::Old) => "Unknown Redis command called from Lua script",

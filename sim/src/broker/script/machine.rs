@@ -130,11 +130,14 @@ impl Machine {
 
     /// The reply for an error that nothing caught. `shown` is what the handler made of it.
     fn failure(&self, sha1: &str, shown: &str) -> Value {
+        if self.era == Era::Old {
+            let shown = one_line(up_to_zero(shown).trim_end_matches(['\r', '\n']));
+            return Value::Error(format!("ERR Error running script (call to f_{sha1}): {shown}"));
+        }
         let shown = one_line(shown);
-        Value::Error(match (self.era, shown.rsplit_once('\u{1}')) {
-            (Era::Old, _) => format!("ERR Error running script (call to f_{sha1}): {}", up_to_zero(&shown)),
-            (_, Some((text, place))) => format!("{} script: {sha1}, on {place}.", up_to_zero(text)),
-            (_, None) => format!("ERR {} script: {sha1}", shown.trim_start_matches("ERR ")),
+        Value::Error(match shown.rsplit_once('\u{1}') {
+            Some((text, place)) => format!("{} script: {sha1}, on {place}.", up_to_zero(text)),
+            None => format!("ERR {} script: {sha1}", shown.trim_start_matches("ERR ")),
         })
     }
 

@@ -80,7 +80,8 @@ fn from_lua_within(value: &Lv, depth: usize) -> mlua::Result<Value> {
 
 fn from_table(table: &Table, depth: usize) -> mlua::Result<Value> {
     if let Lv::String(text) = table.raw_get("err")? {
-        return Ok(Value::Error(one_line(up_to_zero(&text.to_string_lossy()))));
+        let text = text.to_string_lossy();
+        return Ok(Value::Error(one_line(up_to_zero(&text).trim_end_matches(['\r', '\n']))));
     }
     if let Lv::String(text) = table.raw_get("ok")? {
         return Ok(Value::Status(Cow::Owned(one_line(up_to_zero(&text.to_string_lossy())))));

@@ -281,11 +281,25 @@ fn scripts_of_6_2_write_without_replicas() {
 }
 
 #[test]
-fn a_script_of_6_2_sees_the_refusal_with_its_sign_and_its_place() {
+fn a_script_of_6_2_sees_the_refusal_with_its_place_its_sign_and_its_end() {
     let script = "EVAL return(redis.pcall('SET',KEYS[1],'v')) 1 k";
     let text = "OOM command not allowed when used memory > 'maxmemory'.|";
     assert_eq!(when_full(OLD, &[script]), format!("-@user_script: 1: -{text}"));
     assert_eq!(when_full(SEVEN, &[script]), format!("-{text}"));
+    let script = "EVAL return(redis.pcall('SET',KEYS[1],'v').err) 1 k";
+    assert_eq!(when_full(OLD, &[script]), format!("$75|@user_script: 1: -{text}|"));
+    let script = "EVAL return(redis.call('SET',KEYS[1],'v')) 1 k";
+    let called = when_full(OLD, &[script]);
+    assert!(called.ends_with(&format!(": @user_script:1: @user_script: 1: -{text}")), "{called}");
+}
+
+#[test]
+fn line_ends_of_what_a_script_returns() {
+    for profile in [OLD, SEVEN, VALKEY] {
+        assert_eq!(last(profile, &["EVAL return{err='a\\r\\nb\\r\\n'} 0"]), "-a  b|");
+        assert_eq!(last(profile, &["EVAL return{err='a\\32'} 0"]), "-a |");
+        assert_eq!(last(profile, &["EVAL return{ok='a\\r\\n'} 0"]), "+a  |");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! of the same member (its dials tell), when two members turn out to be one server process, and when an address turns out
 //! to be another process than the member it was announced for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use flota_core::announce::{self, Announcement, Guid, Status};
@@ -44,8 +44,8 @@ pub(super) struct Model {
     ids: BTreeMap<BrokerId, u32>,
     sources: BTreeMap<IpAddr, (u64, u64)>,
     heard: u64,
-    /// Nothing lapses before this, in microseconds of the process's own clock.
-    next_lapse_us: u64,
+    /// When each member is to be looked at, in microseconds of the process's own clock: nothing of it lapses before.
+    looks: BTreeSet<(u64, u32)>,
     /// Events that must be told before the turn ends.
     owed: Vec<(Owed, u32)>,
     /// Addresses dialled in this turn.
@@ -65,6 +65,8 @@ pub(super) struct Member {
     pub(super) down_us: Option<u64>,
     /// The last accepted announcement of any of its addresses.
     pub(super) last_up_us: u64,
+    /// When it is to be looked at, if at all.
+    look_us: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,7 +191,7 @@ fn network(text: &str) -> Option<(u32, u32)> {
 impl Model {
     /// A fleet that begins with the configured addresses.
     pub(super) fn new(configured: impl Iterator<Item = Endpoint>) -> Self {
-        let mut model = Self { next_lapse_us: u64::MAX, ..Self::default() };
+        let mut model = Self::default();
         for address in configured {
             model.join(address, Place { guids: Vec::new(), configured: true });
         }
@@ -208,7 +210,6 @@ impl Model {
         let Status::Up { interval, .. } = said.status else { return Ok(self.down(now_us, said.guid, &address)) };
         let interval_us = interval.as_millis().saturating_mul(1_000).min(INTERVAL_MAX_US);
         let deadline_us = now_us + interval_us + GRACE_US;
-        self.next_lapse_us = self.next_lapse_us.min(deadline_us);
         self.heard += 1;
         let heard = Heard { guid: said.guid, deadline_us, first: self.heard };
         let Some(label) = self.addresses.get(&address).copied() else {
@@ -219,6 +220,7 @@ impl Model {
         if let Some(known) = place.guids.iter_mut().find(|known| known.guid == said.guid) {
             known.deadline_us = deadline_us;
             member.last_up_us = now_us;
+            self.look(label, deadline_us);
             return Ok(Taken::Known);
         }
         self.new_guid(now_us, from, label, &address, heard, rules)
@@ -241,7 +243,7 @@ impl Model {
             return Err(NotAdmitted::FleetFull);
         }
         self.draw(now_us, from, rules)?;
-        let guid = heard.guid;
+        let (guid, deadline_us) = (heard.guid, heard.deadline_us);
         let place = Place { guids: vec![heard], configured: false };
         let (label, taken) = match owner {
             Some(owner) => {
@@ -257,6 +259,7 @@ impl Model {
         if let Some(member) = self.members.get_mut(&label) {
             member.last_up_us = now_us;
         }
+        self.look(label, deadline_us);
         Ok(taken)
     }
 
@@ -287,6 +290,7 @@ impl Model {
         let gone_us = member.down_us.take().map(|down| now_us - down);
         member.state = State::Present;
         self.guids.entry(heard.guid).or_default().push(label);
+        self.look(label, heard.deadline_us);
         if let Some(guid) = pushed_out {
             self.unhear(guid, label);
         }
@@ -317,6 +321,17 @@ impl Model {
         gone.into_iter().for_each(|heard| self.unhear(heard.guid, label));
         self.drop_dead(label);
         Taken::Known
+    }
+
+    /// A member may have to be looked at then.
+    fn look(&mut self, label: u32, at_us: u64) {
+        let Some(member) = self.members.get_mut(&label) else { return };
+        if member.look_us.is_none_or(|look| at_us < look) {
+            if let Some(later) = member.look_us.replace(at_us) {
+                self.looks.remove(&(later, label));
+            }
+            self.looks.insert((at_us, label));
+        }
     }
 
     /// One token for each newcomer, by its sender.
@@ -356,6 +371,7 @@ impl Model {
 
     /// Addresses that nothing keeps alive and nobody uses are gone.
     fn drop_dead(&mut self, label: u32) {
+        self.look(label, 0);
         let Some(member) = self.members.get_mut(&label) else { return };
         let in_use = member.in_use.clone();
         member.places.retain(|address, place| {
@@ -399,6 +415,11 @@ impl Member {
         self.places.values().any(|place| place.configured)
     }
 
+    /// When the next GUID of any of its addresses lapses.
+    fn next_us(&self) -> Option<u64> {
+        self.places.values().flat_map(|place| &place.guids).map(|heard| heard.deadline_us).min()
+    }
+
     /// When the last GUID of one of its addresses lapses.
     fn end_us(&self, address: &Endpoint) -> u64 {
         let guids = self.places.get(address).into_iter().flat_map(|place| &place.guids);
@@ -430,6 +451,8 @@ impl Model {
         let Some(place) = member.places.remove(address) else { return Err("nothing admitted announced it") };
         let guids: Vec<Guid> = place.guids.iter().map(|heard| heard.guid).collect();
         let split = self.join(address.clone(), place);
+        self.look(split, 0);
+        self.look(label, 0);
         for guid in guids {
             self.unhear(guid, label);
             self.guids.entry(guid).or_default().push(split);
@@ -468,6 +491,9 @@ impl Model {
         let Some(label) = self.ids.remove(&id) else { return Err("it never was a member") };
         let Some(mut member) = self.members.remove(&label) else { return Err("it never was a member") };
         self.owed.retain(|(_, owed)| *owed != label);
+        if let Some(at_us) = member.look_us {
+            self.looks.remove(&(at_us, label));
+        }
         if let Some(in_use) = &member.in_use {
             self.addresses.remove(in_use);
         }
@@ -491,6 +517,7 @@ impl Model {
                 self.addresses.remove(&address);
             }
         }
+        self.look(twin, 0);
         self.drop_surplus(twin, rules);
         Ok(())
     }
@@ -548,22 +575,23 @@ impl Model {
 
     /// A turn ends in which time has passed: what has lapsed is gone; what should have been told by now.
     pub(super) fn lapse(&mut self, now_us: u64) -> Option<Late> {
-        if now_us < self.next_lapse_us {
-            return None;
-        }
         let mut late = None;
         let mut gone = Vec::new();
-        self.next_lapse_us = u64::MAX;
-        for (label, member) in &mut self.members {
+        for label in self.due(now_us) {
+            let Some(member) = self.members.get_mut(&label) else { continue };
             let end = member.places.keys().map(|address| member.end_us(address)).max().unwrap_or(0);
             for place in member.places.values_mut() {
                 let lapsed = place.guids.extract_if(.., |heard| heard.deadline_us <= now_us);
-                gone.extend(lapsed.map(|heard| (heard.guid, *label)));
-                let next = place.guids.iter().map(|heard| heard.deadline_us).min().unwrap_or(u64::MAX);
-                self.next_lapse_us = self.next_lapse_us.min(next);
+                gone.extend(lapsed.map(|heard| (heard.guid, label)));
             }
             member.show();
-            let Some(in_use) = member.in_use.clone().filter(|_| member.state == State::Present) else { continue };
+            if let Some(next) = member.next_us() {
+                self.look(label, next);
+            }
+            let Some(member) = self.members.get(&label).filter(|member| member.state == State::Present) else {
+                continue;
+            };
+            let Some(in_use) = member.in_use.clone() else { continue };
             let is_dead = member.places.get(&in_use).is_none_or(|place| !place.configured && place.guids.is_empty());
             let others = member.places.iter().any(|(_, place)| place.configured || !place.guids.is_empty());
             if is_dead && others {
@@ -573,23 +601,40 @@ impl Model {
                 late.get_or_insert(Late::Alive(Overdue { address: in_use, late_us, last_up_us: member.last_up_us }));
             }
         }
-        let labels: Vec<u32> = gone.iter().map(|(_, label)| *label).collect();
+        let labels: BTreeSet<u32> = gone.iter().map(|(_, label)| *label).collect();
         gone.into_iter().for_each(|(guid, label)| self.unhear(guid, label));
         labels.into_iter().for_each(|label| self.drop_dead(label));
         late
     }
 
     /// A member that should have expired some time ago, seen without the passing of time: no timer was set for it.
-    pub(super) fn overdue(&self, now_us: u64, slack_us: u64) -> Option<Overdue> {
-        if now_us <= self.next_lapse_us.saturating_add(slack_us) {
-            return None;
-        }
-        self.members.values().find_map(|member| {
-            let in_use = member.in_use.clone()?;
+    pub(super) fn overdue(&mut self, now_us: u64, slack_us: u64) -> Option<Overdue> {
+        let mut overdue = None;
+        for label in self.due(now_us.checked_sub(slack_us + 1)?) {
+            let Some(member) = self.members.get(&label) else { continue };
             let end = member.places.keys().map(|address| member.end_us(address)).max().unwrap_or(0);
             let is_due = member.state == State::Present && !member.is_static() && now_us > end + slack_us;
-            is_due.then(|| Overdue { address: in_use, late_us: now_us - end, last_up_us: member.last_up_us })
-        })
+            if let Some(address) = member.in_use.clone().filter(|_| is_due) {
+                overdue.get_or_insert(Overdue { address, late_us: now_us - end, last_up_us: member.last_up_us });
+            }
+            if let Some(next) = member.next_us() {
+                self.look(label, next);
+            }
+        }
+        overdue
+    }
+
+    /// Who is to be looked at, in the order of their labels; each is asked for once.
+    fn due(&mut self, until_us: u64) -> BTreeSet<u32> {
+        let mut due = BTreeSet::new();
+        while let Some((_, label)) = self.looks.first().copied().filter(|(at_us, _)| *at_us <= until_us) {
+            self.looks.pop_first();
+            if let Some(member) = self.members.get_mut(&label) {
+                member.look_us = None;
+                due.insert(label);
+            }
+        }
+        due
     }
 
     /// The turn is over: an event that should have been told and was not, and the address it is about.

@@ -157,13 +157,13 @@ impl Known {
     }
 }
 
-/// The time in the first id of a reply that was generated within these milliseconds.
-pub(crate) fn time_in(real: &Wire, now_ms: std::ops::RangeInclusive<u64>) -> Option<u64> {
+/// The times in the ids of a reply that were generated within these milliseconds.
+pub(crate) fn times_in(real: &Wire, now_ms: std::ops::RangeInclusive<u64>) -> BTreeSet<u64> {
     if let Some(items) = real.items() {
-        return items.iter().find_map(|item| time_in(item, now_ms.clone()));
+        return items.iter().flat_map(|item| times_in(item, now_ms.clone())).collect();
     }
-    let id = generated(real.bytes()?)?;
-    now_ms.contains(&id.0).then_some(id.0)
+    let id = real.bytes().and_then(|text| generated(text));
+    id.map(|(ms, _)| ms).filter(|ms| now_ms.contains(ms)).into_iter().collect()
 }
 
 /// An id with a time of about now, perhaps with a bracket in front.

@@ -125,12 +125,14 @@ fn report(kind: Kind, seed: u64, bench: &mut Bench<'_>, sequence: &generator::Se
 
 fn summarize(kind: Kind, tally: &Tally) {
     say!(
-        "== {}: {} sequences without a difference, {} commands, somebody blocked in {} sequences",
+        "== {}: {} sequences without a difference, {} commands, somebody blocked in {} sequences, {} cut short by a clock",
         kind.name(),
         tally.sequences,
         tally.commands,
         tally.with_blocked,
+        tally.ticked,
     );
+    assert!(tally.ticked * 100 <= tally.sequences, "{} of {} sequences cut short", tally.ticked, tally.sequences);
     println!("{}", names::table(tally));
     if tally.sequences < names::FEWEST {
         say!("too few sequences to say whether they tried everything");

@@ -206,7 +206,7 @@ fn usual_answer(conn: ConnId, command: &Command) -> Reply {
         Command::Consumers(..) => build.array(0),
         Command::Eval(eval, _) if eval.script == Script::Ensure => {
             let groups = eval.args.get(2..).unwrap_or_default();
-            build.array(3).int(1).int(1).array(groups.len() as u32);
+            build.array(4).int(1).int(1).array(groups.len() as u32);
             for arg in groups {
                 match arg {
                     Arg::Text(text) => build.bulk(text.as_bytes()),
@@ -214,7 +214,7 @@ fn usual_answer(conn: ConnId, command: &Command) -> Reply {
                     _ => build.bulk(b"1 live 0"),
                 };
             }
-            &mut build
+            build.int(1)
         }
         other => panic!("no usual answer to {other:?}"),
     };

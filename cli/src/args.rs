@@ -53,6 +53,8 @@ pub(crate) enum Command {
     Consume(ConsumeArgs),
     /// Show topics: length, groups, what is pending and what lags
     Topics(TopicsArgs),
+    /// Change a topic
+    Topic(TopicArgs),
     /// Look at dead letters, send them again or drop them
     Dlq(DlqArgs),
     /// Show it: brokers, workers and faults as processes on this machine, and count what came of each message
@@ -196,9 +198,9 @@ pub(crate) struct SendArgs {
     /// Messages of one key go to one partition of one broker
     #[arg(long)]
     pub(crate) key: Option<String>,
-    /// How many partitions the topic has on every broker
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) partitions: u32,
+    /// How many partitions the topic has on every broker; without it, as many as others have given it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) partitions: Option<u32>,
     /// A header; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     pub(crate) headers: Vec<(String, String)>,
@@ -287,6 +289,35 @@ pub(crate) struct DlqArgs {
 }
 
 /// What to do with dead letters.
+#[derive(Debug, Args)]
+pub(crate) struct TopicArgs {
+    #[command(subcommand)]
+    pub(crate) command: TopicCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TopicCommand {
+    /// Give it more partitions; it never has fewer again
+    ///
+    /// Services notice within some ten seconds. Most keys have another partition from then on.
+    Grow(GrowArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GrowArgs {
+    /// Which topic
+    #[arg(value_parser = name)]
+    pub(crate) topic: String,
+    /// How many partitions it shall have on every broker
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) partitions: u32,
+    #[command(flatten)]
+    pub(crate) fleet: FleetArgs,
+    /// Write JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum DlqCommand {
     /// List them, a line each

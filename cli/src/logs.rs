@@ -77,9 +77,10 @@ pub(crate) fn warn(warning: &Warning) {
             tracing::info!("{count} datagrams were not admitted: {why}, such as {}", one_line(example));
         }
         Warning::Risky { broker, what } => tracing::warn!("{broker}: {}", one_line(what)),
-        Warning::Partitions { topic, broker, ours, theirs } => tracing::warn!(
-            "topic {topic} has {theirs} partitions on {broker}, and {ours} here: use one number everywhere"
-        ),
+        Warning::Partitions(differ) => tracing::warn!("{differ}"),
+        Warning::Grown { topic, broker, from, to } => {
+            tracing::warn!("topic {topic} has grown from {from} to {to} partitions on {broker}: most keys move");
+        }
         Warning::Refused { broker, what, error } => tracing::warn!("{broker} refused {what}: {}", one_line(error)),
         Warning::Dead { topic, group, count } => tracing::warn!(
             "{count} messages of {topic} became dead letters of group {group}: see `flota dlq list {topic}`"

@@ -15,6 +15,7 @@ mod logs;
 mod output;
 mod send;
 mod signal;
+mod topic;
 mod topics;
 mod watch;
 
@@ -75,6 +76,7 @@ fn run(command: &Command) -> Outcome {
         Command::DemoWorker(args) => in_runtime(demo::worker(args)),
         Command::DemoGuard(args) => demo::guard(args),
         Command::Topics(args) => in_runtime(topics::run(args)),
+        Command::Topic(args) => in_runtime(topic::run(args)),
         Command::Dlq(args) => in_runtime(dlq::run(args)),
     }
 }

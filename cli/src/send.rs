@@ -26,7 +26,8 @@ pub(crate) async fn run(args: &SendArgs) -> Outcome {
     let mut signals = Signals::new()?;
     let mut bodies = bodies(args);
     let fleet = Fleet::connect(&args.fleet).await?;
-    let topic = fleet.client.topic(&args.topic).partitions(args.partitions);
+    let topic = fleet.client.topic(&args.topic);
+    let topic = args.partitions.map_or(topic.clone(), |partitions| topic.partitions(partitions));
     let mut tally = Tally::new(&fleet);
     if args.body.is_none() {
         // Many lines: the first broker that is ready must not get them all.

@@ -86,6 +86,33 @@ pub enum OpError {
     Refused(Box<Refused>),
     /// The broker answered something that is no answer to this command.
     Unanswered(Endpoint),
+    /// Services disagree about the topic's number of partitions: nothing was sent.
+    Partitions(Box<PartitionsDiffer>),
+}
+
+/// Two numbers of partitions for one topic. Messages of one key would lie in two of them, and in some nobody would look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionsDiffer {
+    /// Which topic.
+    pub topic: Arc<str>,
+    /// On which broker.
+    pub broker: Endpoint,
+    /// What this service states.
+    pub ours: u32,
+    /// What the broker was told before.
+    pub theirs: u32,
+}
+
+impl fmt::Display for PartitionsDiffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { topic, broker, ours, theirs } = self;
+        write!(f, "topic {topic} has {theirs} partitions on {broker}, and this service says {ours}: ")?;
+        if ours > theirs {
+            write!(f, "say {theirs} or none, or let it grow first (`flota topic grow {topic} {ours}`)")
+        } else {
+            write!(f, "say {theirs} or none; a topic does not shrink")
+        }
+    }
 }
 
 /// Why nothing was sent.
@@ -122,6 +149,7 @@ impl fmt::Display for OpError {
             }
             Self::Refused(refused) => write!(f, "refused by {}: {}", refused.broker, refused.error.text()),
             Self::Unanswered(broker) => write!(f, "{broker} answered something that is no answer to the command"),
+            Self::Partitions(differ) => write!(f, "not sent: {differ}"),
         }
     }
 }

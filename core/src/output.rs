@@ -12,7 +12,7 @@ use crate::announce::{Guid, Reject};
 use crate::command::Command;
 use crate::config::Endpoint;
 use crate::id::{BrokerId, ConnId, DeliveryId, OpId, SubId};
-use crate::op::{OpError, Outcome, Settled};
+use crate::op::{OpError, Outcome, PartitionsDiffer, Settled};
 use crate::reply::{Entries, StreamId};
 use crate::time::Mono;
 
@@ -248,16 +248,19 @@ pub enum Warning {
         /// What, and what to do.
         what: String,
     },
-    /// Services disagree about a topic's partition count.
-    Partitions {
+    /// Services disagree about a topic's number of partitions. What this one sends there is refused until they agree; it
+    /// reads all of them.
+    Partitions(Box<PartitionsDiffer>),
+    /// A topic has grown: the next messages of most keys go to other partitions than those before.
+    Grown {
         /// Which topic.
-        topic: String,
+        topic: Arc<str>,
         /// On which broker.
         broker: Endpoint,
-        /// What this process says.
-        ours: u32,
-        /// What the broker says.
-        theirs: u32,
+        /// From how many partitions.
+        from: u32,
+        /// To how many.
+        to: u32,
     },
     /// A broker refused something this process needs.
     Refused {

@@ -77,7 +77,7 @@ impl Script {
             Self::Claim => "a30f77c76b4c70a92d220b02062797b61ac4415a",
             Self::Dead => "2d97daf5f1f6ba735c845e9215d0d413698da217",
             Self::Defer => "7051571537801cbb1429687eb5c62fcd95174a7c",
-            Self::Ensure => "b8c090f8b7d62906f55f11501dd55a610dfd768d",
+            Self::Ensure => "2a6a4062ec9d34df5fb9f96df11ce379c6f7a6f3",
             Self::Leave => "2f44536ef6ebaaad26df91855075bd7399714911",
             Self::Reap => "30c9b16370be8dc223ccde008926dea5449a85e0",
             Self::Rejoin => "292580b80f9d5c29efd9f040cf0e8ef15a5f8de5",

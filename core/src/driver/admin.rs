@@ -1,8 +1,9 @@
-//! Looking at topics and at dead letters, over every broker that is ready.
+//! Looking at topics and at dead letters, and letting topics grow, over every broker that is ready.
 //!
 //! Nothing here is on a hot path: one command after the other, each answer read as it comes.
 
 mod dead;
+mod grow;
 mod parse;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -22,6 +23,7 @@ use crate::reply::{Entries, Reply, StreamId};
 use crate::topic::{BadName, is_name};
 
 pub use dead::{DeadLetter, Dropped, Letters, Replayed};
+pub use grow::Grown;
 
 /// Where a server does not say how much a group has still to read, at most this many entries are counted.
 const COUNTED: u64 = 1_000;

@@ -1,5 +1,6 @@
 //! The client: what an application holds of a running driver.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use core::future::poll_fn;
@@ -15,7 +16,7 @@ use crate::announce::Guid;
 use crate::command::Command;
 use crate::config::{Config, Endpoint};
 use crate::id::BrokerId;
-use crate::op::{Call, Op, OpError, Outcome, Reject, Send, Stored, Sub};
+use crate::op::{Call, Op, OpError, Outcome, PartitionsDiffer, Reject, Send, Stored, Sub};
 use crate::output::Unready;
 use crate::reply::Reply;
 use crate::stats::Stats;
@@ -315,6 +316,8 @@ pub enum Error {
     Rejected(Reject),
     /// It was accepted and failed.
     Op(OpError),
+    /// A topic would have fewer partitions than it has; nothing happened.
+    Shrinks(Box<PartitionsDiffer>),
     /// The client was closed, or its driver is gone. What was under way may have happened.
     Stopped,
 }
@@ -325,6 +328,10 @@ impl fmt::Display for Error {
             Self::Name(why) => why.fmt(f),
             Self::Rejected(why) => why.fmt(f),
             Self::Op(why) => why.fmt(f),
+            Self::Shrinks(why) => {
+                let PartitionsDiffer { topic, broker, ours, theirs } = &**why;
+                write!(f, "topic {topic} has {theirs} partitions on {broker} and does not shrink to {ours}")
+            }
             Self::Stopped => Stopped.fmt(f),
         }
     }

@@ -25,7 +25,7 @@ mod turn;
 mod verdict;
 
 pub use admin::{
-    Admin, DeadLetter, Dropped, GroupReport, Letters, PartitionReport, Replayed, TopicOnBroker, TopicReport,
+    Admin, DeadLetter, Dropped, GroupReport, Grown, Letters, PartitionReport, Replayed, TopicOnBroker, TopicReport,
 };
 pub use client::{BrokerInfo, Client, CloseReport, Error, FleetEvents, Inspection, SocketInfo, Stopped};
 pub use group::{Group, Subscription};

@@ -38,13 +38,14 @@ pub struct Topic {
 }
 
 impl Client {
-    /// A topic of this name, with one partition per broker. A name that is not one is the error of the first use.
+    /// A topic of this name, with as many partitions as others have given it (see [`Topic::partitions`]). A name that is
+    /// not one is the error of the first use.
     #[must_use]
     pub fn topic(&self, name: &str) -> Topic {
         Topic {
             client: self.clone(),
             name: name.into(),
-            spec: TopicSpec::new(name, 1),
+            spec: TopicSpec::following(name),
             policy: Policy::default(),
             wait: None,
         }
@@ -52,8 +53,11 @@ impl Client {
 }
 
 impl Topic {
-    /// How many partitions it has on every broker, at least 1: all services must say the same. Messages of one key go
-    /// to one partition. Default 1.
+    /// States how many partitions it has on every broker, at least 1. Messages of one key go to one partition.
+    ///
+    /// The first service that states a number sets it; it can grow, and never shrinks. A service that states another
+    /// number is refused ([`OpError::Partitions`](crate::op::OpError::Partitions)) when it sends; one that states none
+    /// follows. Default: none, which means 1 if nobody states one.
     #[must_use]
     pub fn partitions(mut self, partitions: u32) -> Self {
         self.spec = TopicSpec::new(&self.name, partitions);

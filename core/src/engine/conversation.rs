@@ -72,6 +72,8 @@ conversations! {
     ends_lower
     fate
     fate_of_given_up
+    grown
+    grown_for_consumers
     handshake
     handshake_old_server
     handshake_refused
@@ -99,6 +101,7 @@ conversations! {
     other_type_everywhere
     overdue
     partitions
+    partitions_differ
     pipeline_full
     poison
     read_deadline

@@ -39,6 +39,8 @@ impl Engine {
             }
             Effect::Left(broker) => {
                 self.placement.set_present(broker, self.config.is_mutant(Mutant::DownKeepsRotation));
+                let (producer, mut cx) = self.lend_producer();
+                producer.unpark(broker, &mut cx);
                 let (departures, mut cx) = self.lend_departures();
                 departures.leave(broker, &mut cx);
             }
@@ -69,6 +71,10 @@ impl Engine {
                 placement.on_memory(broker, full, &mut cx);
                 if full && self.config.is_mutant(Mutant::OomStopsReads) {
                     self.consumers.on_broker_unready(broker);
+                }
+                if full {
+                    let (producer, mut cx) = self.lend_producer();
+                    producer.unpark(broker, &mut cx);
                 }
                 if news {
                     let (fleet, mut cx) = self.lend_fleet();
@@ -124,7 +130,8 @@ impl Engine {
         self.route();
         let (placement, mut cx) = self.lend_placement();
         placement.forget(broker, &mut cx);
-        self.producer.forget(broker);
+        let (producer, mut cx) = self.lend_producer();
+        producer.forget(broker, &mut cx);
         let (consumers, mut cx) = self.lend_consumers();
         consumers.forget(broker, &mut cx);
         let (fleet, mut cx) = self.lend_fleet();
@@ -147,7 +154,8 @@ impl Engine {
         }
         self.placement.on_ready(broker, &store);
         self.tell_of_full_memory(broker);
-        self.producer.on_ready(broker, at.clone());
+        let (producer, mut cx) = self.lend_producer();
+        producer.on_ready(broker, at.clone(), &mut cx);
         let run = facts.run_id.as_str().into();
         let contact = Contact { store: store.into(), at, run, clock_offset_ms: facts.clock_offset_ms };
         let (consumers, mut cx) = self.lend_consumers();
@@ -170,6 +178,8 @@ impl Engine {
         if !(self.links.is_connected(broker) && self.config.is_mutant(Mutant::RefusingKept)) {
             self.placement.on_unready(broker);
         }
+        let (producer, mut cx) = self.lend_producer();
+        producer.unpark(broker, &mut cx);
         self.consumers.on_broker_unready(broker);
         if let Some((announcer, mut cx)) = self.lend_announcer() {
             announcer.on_unready(&why, &mut cx);
@@ -214,8 +224,12 @@ impl Engine {
                 let (consumers, mut cx) = self.lend_consumers();
                 consumers.on_orphan(sub, broker, answer, &mut cx);
             }
-            // The next contact registers again; the announcer counts the silence.
-            Route::Register(_) | Route::Announcer | Route::Own(_) | Route::Discard => {}
+            Route::Register(topic) => {
+                let (producer, mut cx) = self.lend_producer();
+                producer.on_unregistered(topic, broker, &mut cx);
+            }
+            // The announcer counts the silence.
+            Route::Announcer | Route::Own(_) | Route::Discard => {}
         }
     }
 }

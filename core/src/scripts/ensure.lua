@@ -1,10 +1,11 @@
 redis.call('PERSIST', KEYS[1])
-local have = tonumber(redis.call('HGET', KEYS[1], 'partitions') or 0)
-local want = tonumber(ARGV[1])
+local m = redis.call('HMGET', KEYS[1], 'partitions', 'version')
+local have, version = tonumber(m[1] or 0) or 0, tonumber(m[2] or 1) or 1
+local want, its = tonumber(ARGV[1]), tonumber(ARGV[2])
 local function ver(x) local v, state = string.match(x or '', '^(%d+) (%a+) '); return v and v * 2 + (state == 'live' and 1 or 0) or 0 end
-if have == 0 or (want > have and ARGV[2] == '1') then
-  redis.call('HSET', KEYS[1], 'partitions', want)
-  have = want
+if want > 0 and (have == 0 or its > version or (its == version and its > 1 and want > have)) then
+  have, version = math.max(have, want), its
+  redis.call('HSET', KEYS[1], 'partitions', have, 'version', version)
 end
 for i = 3, #ARGV, 2 do
   if ver(ARGV[i + 1]) > ver(redis.call('HGET', KEYS[2], ARGV[i])) then redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end
@@ -23,4 +24,4 @@ for k = 3, #KEYS do
     elseif state == 'gone' and known[all[i]] then redis.call('XGROUP', 'DESTROY', KEYS[k], all[i]) end
   end
 end
-return { have, made, all }
+return { have, made, all, version }

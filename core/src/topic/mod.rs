@@ -1,6 +1,7 @@
 //! Work queues on streams: names, messages, and the machines that send and consume them.
 
 pub(crate) mod consumer;
+pub(crate) mod partitions;
 pub(crate) mod producer;
 mod registry;
 
@@ -42,20 +43,36 @@ pub const MAX_PARTITIONS: u32 = 1_000;
 pub struct TopicSpec {
     name: Arc<str>,
     partitions: Vec<Key>,
+    stated: bool,
 }
 
 impl TopicSpec {
-    /// A topic with this many partitions on every broker; at least 1, at most [`MAX_PARTITIONS`] are used.
+    /// A topic with this many partitions on every broker; at least 1, at most [`MAX_PARTITIONS`] are used. Where brokers
+    /// know another number, messages are refused with
+    /// [`OpError::Partitions`](crate::op::OpError::Partitions), but for a topic that has grown meanwhile.
     ///
     /// # Errors
     ///
     /// When the name is not [a name](is_name).
     pub fn new(name: &str, partitions: u32) -> Result<Arc<Self>, BadName> {
+        Self::make(name, partitions, true)
+    }
+
+    /// A topic with as many partitions as others have given it; one, if nobody has said anything.
+    ///
+    /// # Errors
+    ///
+    /// When the name is not [a name](is_name).
+    pub fn following(name: &str) -> Result<Arc<Self>, BadName> {
+        Self::make(name, 1, false)
+    }
+
+    fn make(name: &str, partitions: u32, stated: bool) -> Result<Arc<Self>, BadName> {
         if !is_name(name) {
             return Err(BadName(name.into()));
         }
         let partitions = (0..partitions.clamp(1, MAX_PARTITIONS)).map(|i| key::partition(name, i)).collect();
-        Ok(Arc::new(Self { name: name.into(), partitions }))
+        Ok(Arc::new(Self { name: name.into(), partitions, stated }))
     }
 
     /// The topic's name.
@@ -64,7 +81,13 @@ impl TopicSpec {
         &self.name
     }
 
-    /// Its partition streams, in order.
+    /// The number of partitions it was made with; none if it follows others.
+    #[must_use]
+    pub fn stated(&self) -> Option<u32> {
+        self.stated.then(|| u32::try_from(self.partitions.len()).unwrap_or(MAX_PARTITIONS))
+    }
+
+    /// Its partition streams, in order, as far as it says.
     #[must_use]
     pub fn partitions(&self) -> &[Key] {
         &self.partitions

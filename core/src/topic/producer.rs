@@ -1,6 +1,7 @@
 //! Sending: from an accepted operation to "stored", across brokers that come, go, fill up and die.
 //!
-//! An operation waits in one queue until the engine's flush finds it a broker. What comes back unsent, or refused by a
+//! An operation waits in one queue until the engine's flush finds it a broker. A broker that has not been told of the
+//! topic yet is told first, and says how many partitions the topic has there: until then it is parked. What comes back unsent, or refused by a
 //! broker that cannot take it now, waits before everything new, behind what came back earlier; what may have been stored
 //! is placed again or reported, as its policy says.
 
@@ -19,6 +20,7 @@ use core::time::Duration;
 
 use bytes::Bytes;
 
+use super::partitions::{Count, ENSURE_STREAMS, REGISTER_AGAIN};
 use super::registry::Registry;
 use super::{MessageId, TopicSpec, fnv1a};
 use crate::command::{Add, By, Command, Eval, Extra};
@@ -27,7 +29,9 @@ use crate::effect::{Cx, Effect, Route, Timer};
 use crate::id::{BrokerId, OpId, Slab, Table};
 use crate::key::{self, Key};
 use crate::mutant::Mutant;
-use crate::op::{Call, NotSent, Op, OpError, Outcome, Policy, Refused, Reject, Rejected, Send, Stale, Stored};
+use crate::op::{
+    Call, NotSent, Op, OpError, Outcome, PartitionsDiffer, Policy, Refused, Reject, Rejected, Send, Stale, Stored,
+};
 use crate::output::{Event, Warning};
 use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
 use crate::rng::{Purpose, Rng, Seed};
@@ -61,7 +65,9 @@ pub(crate) struct Producer {
 #[derive(Debug)]
 struct Topic {
     spec: Arc<TopicSpec>,
-    /// The partition streams; more than the application named when a broker knows of more.
+    /// What this process knows of the number of partitions: what the application states, or what a broker has heard of.
+    count: Count,
+    /// The partition streams of the broker that has most.
     keys: Vec<Key>,
 }
 
@@ -74,11 +80,22 @@ struct Contact {
 }
 
 /// One topic on one broker.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Registration {
-    sent: bool,
-    /// What the broker answered: consumers read no more partitions than that.
-    partitions: Option<u32>,
+    /// When it was last told of the topic.
+    sent: Option<Mono>,
+    /// What it answered; until it has, messages are parked here.
+    standing: Option<Standing>,
+    parked: Vec<OpId>,
+}
+
+/// What a broker says of a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// It has this many partitions.
+    Partitions(u32),
+    /// It has this many, and this process states another number.
+    Differs(u32),
 }
 
 #[derive(Debug)]
@@ -105,6 +122,18 @@ struct Sending {
     /// What the last broker said that refused it for reasons of its own.
     refused: Option<Box<Refused>>,
     queued: bool,
+}
+
+impl Topic {
+    /// Learns what a broker knows.
+    fn learn(&mut self, count: Count) {
+        self.count.learn(count);
+        let known = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
+        // A broker may have more than the count that others agree on, and its messages go there.
+        for i in known..count.used() {
+            self.keys.push(key::partition(self.spec.name(), i));
+        }
+    }
 }
 
 impl Producer {
@@ -212,23 +241,50 @@ impl Producer {
         }
     }
 
-    /// Sends the operation that [`next_waiting`](Self::next_waiting) named.
+    /// Sends the operation that [`next_waiting`](Self::next_waiting) named, or parks it until the broker has said how many
+    /// partitions its topic has.
     pub(crate) fn place(&mut self, op: OpId, broker: BrokerId, cx: &mut Cx<'_>) {
         self.pop_waiting();
         let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
-        sending.queued = false;
-        sending.broker = Some(broker);
-        self.waiting -= 1;
-        self.waiting_bytes = self.waiting_bytes.saturating_sub(sending.bytes);
         if !cx.mutant(Mutant::DeadlineSurvivesPlacement) {
             self.deadlines.remove(&(sending.deadline, op));
         }
         let topic = sending.topic;
         self.register(topic, broker, cx);
+        let Some(registration) = self.registration(topic, broker) else { return self.place_again(op, cx) };
+        match registration.standing {
+            Some(standing) => self.send_or_refuse(op, broker, standing, cx),
+            None => {
+                registration.parked.push(op);
+                if registration.parked.len().is_multiple_of(PARKED) {
+                    // The rest is for others, until it has answered.
+                    cx.effect(Effect::Room(broker, false));
+                }
+            }
+        }
+    }
+
+    fn send_or_refuse(&mut self, op: OpId, broker: BrokerId, standing: Standing, cx: &mut Cx<'_>) {
+        match standing {
+            Standing::Partitions(count) => self.send(op, broker, count, cx),
+            Standing::Differs(theirs) => {
+                let Some(Pending::Send(sending)) = self.ops.get(op) else { return };
+                let (topic, doubt) = (sending.topic, sending.ambiguous.clone());
+                let differ = self.differ(topic, broker, theirs).map(|differ| OpError::Partitions(differ.into()));
+                let error = doubt.map(OpError::Ambiguous).or(differ);
+                self.finish(op, Err(error.unwrap_or(OpError::NotSent(NotSent::NotReady))), cx);
+            }
+        }
+    }
+
+    fn send(&mut self, op: OpId, broker: BrokerId, count: u32, cx: &mut Cx<'_>) {
         let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
-        let Some(keys) = self.topics.get(topic as usize).map(|topic| &topic.keys) else { return };
-        let known = self.brokers.get(broker).and_then(|contact| contact.registered.get(topic as usize)?.partitions);
-        let count = known.map_or(keys.len() as u64, u64::from).clamp(1, keys.len() as u64);
+        sending.queued = false;
+        sending.broker = Some(broker);
+        self.waiting -= 1;
+        self.waiting_bytes = self.waiting_bytes.saturating_sub(sending.bytes);
+        let Some(keys) = self.topics.get(sending.topic as usize).map(|topic| &topic.keys) else { return };
+        let count = u64::from(count).clamp(1, keys.len() as u64);
         sending.partition = match (sending.key_hash, self.brokers.get_mut(broker)) {
             (Some(hash), _) => u32::try_from(hash % count).unwrap_or(0),
             (None, Some(contact)) => {
@@ -340,50 +396,95 @@ impl Producer {
     }
 
     /// A broker is in contact (again): it may have forgotten everything.
-    pub(crate) fn on_ready(&mut self, broker: BrokerId, at: Endpoint) {
+    pub(crate) fn on_ready(&mut self, broker: BrokerId, at: Endpoint, cx: &mut Cx<'_>) {
+        self.forget(broker, cx);
         self.brokers.insert(broker, Contact { at, registered: Vec::new(), next_partition: 0 });
     }
 
-    pub(crate) fn forget(&mut self, broker: BrokerId) {
+    pub(crate) fn forget(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
+        self.unpark(broker, cx);
         self.brokers.remove(broker);
+    }
+
+    /// A broker is not to be sent to any more: whatever waits for its word looks for another one.
+    pub(crate) fn unpark(&mut self, broker: BrokerId, cx: &mut Cx<'_>) {
+        let topics = self.brokers.get_mut(broker).into_iter().flat_map(|contact| &mut contact.registered);
+        let parked: Vec<OpId> = topics.flat_map(|topic| core::mem::take(&mut topic.parked)).collect();
+        parked.into_iter().for_each(|op| self.place_again(op, cx));
+    }
+
+    /// A registration will have no answer: what was parked for it goes elsewhere, or here after the next contact.
+    pub(crate) fn on_unregistered(&mut self, index: u32, broker: BrokerId, cx: &mut Cx<'_>) {
+        if let Some(registration) = self.registration(index, broker) {
+            registration.sent = None;
+            let parked = core::mem::take(&mut registration.parked);
+            parked.into_iter().for_each(|op| self.place_again(op, cx));
+        }
     }
 
     /// The answer to a topic's registration.
     pub(crate) fn on_registered(&mut self, index: u32, broker: BrokerId, reply: &Reply, cx: &mut Cx<'_>) {
+        if let Reply::Error(error) = reply
+            && is_passing(error.class())
+        {
+            return self.on_unregistered(index, broker, cx);
+        }
         let Some(at) = self.at(broker) else { return };
         let Some(topic) = self.topics.get_mut(index as usize) else { return };
+        let (count, before) = (Count::answered(reply), topic.count);
+        let standing = match count {
+            Some(count) => {
+                topic.learn(count);
+                match topic.spec.stated() {
+                    Some(ours) if count.contradicts(ours) => Standing::Differs(count.used()),
+                    _ => Standing::Partitions(count.used()),
+                }
+            }
+            // It refuses to say: as the application states, or as others said.
+            None => Standing::Partitions(topic.count.used()),
+        };
+        let spec = topic.spec.clone();
         if let Reply::Error(error) = reply {
-            let warning =
-                Warning::Refused { broker: at, what: "registering a topic (EVAL)", error: error.text().to_string() };
-            return cx.event(Event::Warning(warning.into()));
+            let what = "registering a topic (EVAL)";
+            let warning = Warning::Refused { broker: at.clone(), what, error: error.text().to_string() };
+            cx.event(Event::Warning(warning.into()));
         }
-        let mut parts = reply.view().items().into_iter().flatten();
-        let have = parts.next().and_then(|have| have.as_int());
-        if self.registry.learn(topic.spec.name(), parts.nth(1)) {
-            // The others may not know of these groups: their next send registers again.
+        let groups = reply.view().items().and_then(|mut parts| parts.nth(2));
+        if self.registry.learn(spec.name(), groups) || count.is_some_and(|count| count.version > before.version) {
+            // The others may not know of these groups, or of this growth: their next send registers again.
             for (_, contact) in self.brokers.iter_mut().filter(|(other, _)| *other != broker) {
                 if let Some(registration) = contact.registered.get_mut(index as usize) {
-                    registration.sent = false;
+                    registration.sent = None;
                 }
             }
         }
-        let ours = u32::try_from(topic.keys.len()).unwrap_or(u32::MAX);
-        let theirs = have.and_then(|have| u32::try_from(have).ok()).unwrap_or(ours);
-        if let Some(registration) =
-            self.brokers.get_mut(broker).and_then(|contact| contact.registered.get_mut(index as usize))
-        {
-            registration.partitions = Some(theirs);
+        let more = count.is_some_and(|count| count.partitions > before.partitions);
+        let Some(registration) = self.registration(index, broker) else { return };
+        if more {
+            // Its other partitions are yet to be named.
+            registration.sent = None;
         }
-        if theirs == ours {
-            return;
+        let was = registration.standing.replace(standing);
+        if was != Some(standing) {
+            let topic = spec.name().into();
+            match (was, standing) {
+                (_, Standing::Differs(theirs)) => {
+                    if let Some(differ) = self.differ(index, broker, theirs) {
+                        cx.event(Event::Warning(Warning::Partitions(differ.into()).into()));
+                    }
+                }
+                (Some(Standing::Partitions(from)), Standing::Partitions(to)) => {
+                    cx.event(Event::Warning(Warning::Grown { topic, broker: at, from, to }.into()));
+                }
+                (Some(Standing::Differs(_)) | None, Standing::Partitions(_)) => {}
+            }
         }
-        let name = topic.spec.name().to_string();
-        // A count only grows: whoever names fewer follows, or its keys would go to partitions of their own.
-        for i in ours..theirs.min(super::MAX_PARTITIONS) {
-            topic.keys.push(key::partition(&name, i));
+        let parked = self.registration(index, broker).map(|registration| core::mem::take(&mut registration.parked));
+        let parked = parked.unwrap_or_default();
+        if parked.len() >= PARKED {
+            cx.effect(Effect::Room(broker, true));
         }
-        let warning = Warning::Partitions { topic: name, broker: at, ours, theirs };
-        cx.event(Event::Warning(warning.into()));
+        parked.into_iter().for_each(|op| self.send_or_refuse(op, broker, standing, cx));
     }
 
     /// No new operations; what waits is given up, what is in flight may finish.
@@ -439,7 +540,8 @@ impl Producer {
             Some(index) => *index,
             None => {
                 let index = u32::try_from(self.topics.len()).unwrap_or(u32::MAX);
-                self.topics.push(Topic { keys: spec.partitions().to_vec(), spec: spec.clone() });
+                let count = spec.stated().map(Count::stated).unwrap_or_default();
+                self.topics.push(Topic { keys: spec.partitions().to_vec(), count, spec: spec.clone() });
                 self.by_name.insert(spec.name().into(), index);
                 index
             }
@@ -448,24 +550,26 @@ impl Producer {
         index
     }
 
-    /// Tells a broker about a topic before the first send there: a group whose consumers are away must exist before
-    /// anything is stored.
+    /// Tells a broker about a topic before the first send there, and from time to time: a group whose consumers are away
+    /// must exist before anything is stored, and a topic may have grown.
     fn register(&mut self, index: u32, broker: BrokerId, cx: &mut Cx<'_>) {
         let Some(topic) = self.topics.get(index as usize) else { return };
         let Some(contact) = self.brokers.get_mut(broker) else { return };
         let at = index as usize;
         if contact.registered.len() <= at {
-            contact.registered.resize(at + 1, Registration::default());
+            contact.registered.resize_with(at + 1, Registration::default);
         }
         let Some(registered) = contact.registered.get_mut(at) else { return };
-        if core::mem::replace(&mut registered.sent, true) {
+        if registered.sent.is_some_and(|sent| cx.now.mono < sent + REGISTER_AGAIN) {
             return;
         }
+        registered.sent = Some(cx.now.mono);
+        // Whoever must not send waits for the answer: they may agree by now.
+        registered.standing = registered.standing.filter(|standing| matches!(standing, Standing::Partitions(_)));
         let name = topic.spec.name();
         for chunk in topic.keys.chunks(ENSURE_STREAMS) {
             let keys = [key::meta(name), key::groups(name)].into_iter().chain(chunk.iter().cloned()).collect();
-            let count = u32::try_from(topic.keys.len()).unwrap_or(u32::MAX);
-            let mut args = alloc::vec![count.into(), "0".into()];
+            let mut args = topic.count.args();
             args.extend(self.registry.args(name, None));
             let eval = Eval { script: Script::Ensure, keys, args };
             let command = Command::Eval(eval.into(), By::Sha1);
@@ -477,43 +581,31 @@ impl Producer {
         let class = error.class();
         let refused = self.refused(broker, error);
         let Some(Pending::Send(sending)) = self.ops.get_mut(op) else { return };
-        match class {
-            ErrorClass::Oom => {
-                sending.refused = Some(refused);
-                cx.effect(Effect::Memory(broker, true));
-                self.again(op, cx);
-            }
-            // Refused for the server's own state: it was not stored, and another broker may take it.
-            ErrorClass::Misconf
-            | ErrorClass::NoReplicas
-            | ErrorClass::ReadOnly
-            | ErrorClass::Loading
-            | ErrorClass::Busy
-            | ErrorClass::MasterDown
-            | ErrorClass::NoAuth => {
-                sending.refused = Some(refused);
-                self.again(op, cx);
-            }
-            ErrorClass::WrongPass
-            | ErrorClass::NoPerm
-            | ErrorClass::NoScript
-            | ErrorClass::NoGroup
-            | ErrorClass::WrongType
-            | ErrorClass::BusyGroup
-            | ErrorClass::Unblocked
-            | ErrorClass::ExecAbort
-            | ErrorClass::NoProto
-            | ErrorClass::UnknownCommand
+        if class == ErrorClass::Oom {
+            cx.effect(Effect::Memory(broker, true));
+        }
+        if class == ErrorClass::Oom || is_passing(class) {
+            sending.refused = Some(refused);
+            self.again(op, cx);
+        } else {
             // Refused here; but an earlier attempt elsewhere may have been stored.
-            | ErrorClass::Other => {
-                let error = sending.ambiguous.take().map_or(OpError::Refused(refused), OpError::Ambiguous);
-                self.finish(op, Err(error), cx);
-            }
+            let error = sending.ambiguous.take().map_or(OpError::Refused(refused), OpError::Ambiguous);
+            self.finish(op, Err(error), cx);
         }
     }
 
     fn refused(&self, broker: BrokerId, error: ErrorReply) -> Box<Refused> {
         Box::new(Refused { broker: self.at(broker).unwrap_or_else(nowhere), error })
+    }
+
+    fn differ(&self, index: u32, broker: BrokerId, theirs: u32) -> Option<PartitionsDiffer> {
+        let topic = self.topics.get(index as usize)?;
+        let (name, ours) = (topic.spec.name().into(), topic.spec.stated()?);
+        Some(PartitionsDiffer { topic: name, broker: self.at(broker)?, ours, theirs })
+    }
+
+    fn registration(&mut self, index: u32, broker: BrokerId) -> Option<&mut Registration> {
+        self.brokers.get_mut(broker)?.registered.get_mut(index as usize)
     }
 
     fn at(&self, broker: BrokerId) -> Option<Endpoint> {
@@ -530,6 +622,15 @@ impl Producer {
         self.waiting += 1;
         self.waiting_bytes += sending.bytes;
         self.again.push_back(op);
+    }
+
+    /// One that still waits looks for another broker.
+    fn place_again(&mut self, op: OpId, cx: &mut Cx<'_>) {
+        if !self.stopping {
+            self.again.push_back(op);
+        } else if self.ops.contains(op) {
+            self.give_up(op, NotSent::Stopping, cx);
+        }
     }
 
     /// Keeps those who finished while they waited from piling up behind one that waits for long.
@@ -575,10 +676,35 @@ impl Producer {
     }
 }
 
+/// Refused for the server's own state: it was not stored, and another broker may take it.
+fn is_passing(class: ErrorClass) -> bool {
+    match class {
+        ErrorClass::Misconf
+        | ErrorClass::NoReplicas
+        | ErrorClass::ReadOnly
+        | ErrorClass::Loading
+        | ErrorClass::Busy
+        | ErrorClass::MasterDown
+        | ErrorClass::NoAuth => true,
+        ErrorClass::Oom
+        | ErrorClass::WrongPass
+        | ErrorClass::NoPerm
+        | ErrorClass::NoScript
+        | ErrorClass::NoGroup
+        | ErrorClass::WrongType
+        | ErrorClass::BusyGroup
+        | ErrorClass::Unblocked
+        | ErrorClass::ExecAbort
+        | ErrorClass::NoProto
+        | ErrorClass::UnknownCommand
+        | ErrorClass::Other => false,
+    }
+}
+
 /// For a broker that answered although it was never in contact: cannot happen, and must not panic.
 fn nowhere() -> Endpoint {
     Endpoint::Name("unknown".into(), 0)
 }
 
-/// Streams named in one registration.
-pub(super) const ENSURE_STREAMS: usize = 100;
+/// How many messages wait for a broker's word on their topic before those without a key go past.
+const PARKED: usize = 256;

@@ -41,7 +41,7 @@ impl Ledger {
             .map(|state| Outcome {
                 done: state.done.as_ref().map(|(_, result)| match result {
                     Ok(_) => Class::Stored,
-                    Err(OpError::NotSent(_)) => Class::NotSent,
+                    Err(OpError::NotSent(_) | OpError::Partitions(_)) => Class::NotSent,
                     Err(OpError::Refused(_)) => Class::Refused,
                     Err(OpError::Ambiguous(_) | OpError::Unanswered(_)) => Class::Ambiguous,
                 }),

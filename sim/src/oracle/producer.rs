@@ -164,7 +164,7 @@ impl Producer {
 /// An error that says that nothing was stored, although something was.
 fn untrue(item: Item, state: &ItemState, error: &OpError, at: u64, host: Host, verdict: &mut Verdict) {
     let (invariant, said) = match error {
-        OpError::NotSent(_) => (2, "never sent"),
+        OpError::NotSent(_) | OpError::Partitions(_) => (2, "never sent"),
         OpError::Refused(_) => (3, "refused"),
         OpError::Ambiguous(_) | OpError::Unanswered(_) => return,
     };

@@ -2,7 +2,9 @@
 //!
 //! What a service may know of its brokers is what it told its application. A broker whose memory was full when that was
 //! last known counts as full until it is told otherwise over the same connection; it gets one message now and then to
-//! find out. Messages with a key are exempt from 16 and 18: they may wait for the broker that is their home.
+//! find out. Messages with a key are exempt from 16 and 18: they may wait for the broker that is their home. A broker that
+//! has been told of a topic and has not answered yet says with that how many partitions there are: messages wait for it,
+//! and go there together when it has.
 
 #[cfg(test)]
 mod tests;
@@ -10,6 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use flota_core::config::Endpoint;
+use flota_core::script::Script;
 
 use super::track::{Members, News, Standing, mono_us, seconds};
 use super::{Oracle, Scene, Verdict};
@@ -29,6 +32,8 @@ struct Sender {
     counts: BTreeMap<Endpoint, u64>,
     /// A lane has been at its limit and has not drained to half since.
     crowded: bool,
+    /// A registration was answered in this turn: what waited for it goes out, and was dealt before.
+    dealt_before: bool,
     /// When each full broker last got a message; by its own clock.
     probed_us: BTreeMap<Endpoint, u64>,
 }
@@ -51,8 +56,10 @@ impl Oracle for Routing {
                 sender.note_room(service, *line, scene, verdict);
             }
             News::Answered(line, word) => {
-                if let Word::Add(Some(item)) = word {
-                    sender.wants(*item, scene);
+                match word {
+                    Word::Add(Some(item)) => sender.wants(*item, scene),
+                    Word::Script(Script::Ensure) => sender.dealt_before = true,
+                    _ => {}
                 }
                 sender.note_room(service, *line, scene, verdict);
             }
@@ -87,7 +94,12 @@ impl Sender {
             What::Done { item, .. } => {
                 self.unplaced.remove(item);
             }
-            What::Turn { .. } => self.conserves(service, seen.at, scene, verdict),
+            What::Turn { .. } => {
+                self.conserves(service, seen.at, scene, verdict);
+                if std::mem::take(&mut self.dealt_before) {
+                    self.counts.clear();
+                }
+            }
             _ => {}
         }
     }
@@ -125,9 +137,9 @@ impl Sender {
             self.counts.clear();
             return;
         }
-        if is_unkeyed(item, scene.plan) && !self.crowded {
+        if is_unkeyed(item, scene.plan) && !self.crowded && !self.dealt_before {
             *self.counts.entry(wire.to.clone()).or_default() += 1;
-            self.is_fair(&wire.to, seen, verdict);
+            self.is_fair(service, &wire.to, seen, scene, verdict);
         }
     }
 
@@ -158,10 +170,11 @@ impl Sender {
     }
 
     /// 16: who was just sent to is not ahead of anybody else who can take messages by more than one.
-    fn is_fair(&self, to: &Endpoint, seen: &Seen, verdict: &mut Verdict) {
+    fn is_fair(&self, service: u32, to: &Endpoint, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
         let count = |address: &Endpoint| self.counts.get(address).copied().unwrap_or(0);
         let most = count(to);
-        let behind = |standing: &&Standing| most > count(&standing.address) + 1;
+        let behind =
+            |standing: &&Standing| most > count(&standing.address) + 1 && !is_asked(service, &standing.address, scene);
         if most > 1
             && let Some(least) = self.members.able().find(behind)
         {
@@ -200,6 +213,10 @@ impl Sender {
     /// 18: nothing waits while somebody could take it.
     fn conserves(&self, service: u32, at: u64, scene: &Scene<'_>, verdict: &mut Verdict) {
         let Some(item) = self.unplaced.first().copied() else { return };
+        // Also of one that is full: it gets a message now and then.
+        if scene.lines.of(service).any(|wire| wire.unanswered.iter().any(is_registration)) {
+            return;
+        }
         let half = scene.plan.knobs.pipeline as usize / 2;
         let has_room =
             |standing: &&Standing| scene.lines.to(service, &standing.address).all(|wire| wire.unanswered.len() <= half);
@@ -213,6 +230,15 @@ impl Sender {
             });
         }
     }
+}
+
+/// Whether a broker has been told of a topic and has not answered.
+fn is_asked(service: u32, address: &Endpoint, scene: &Scene<'_>) -> bool {
+    scene.lines.to(service, address).any(|wire| wire.unanswered.iter().any(is_registration))
+}
+
+fn is_registration(word: &Word) -> bool {
+    matches!(word, Word::Script(Script::Ensure))
 }
 
 fn is_unkeyed(item: Item, plan: &Plan) -> bool {

@@ -211,7 +211,8 @@ fn script(eval: &Eval, roll: u32, served: &mut Served, build: &mut ReplyBuilder)
             }
         }
         Script::Ensure => {
-            build.array(3).int(i64::from(1 + roll % 3)).int(0).array(0);
+            build.array(4).int(i64::from(1 + roll % 3)).int(0);
+            build.array(0).int(i64::from(1 + roll % 2));
         }
         Script::Renew | Script::Replay => {
             build.array(0);

@@ -105,6 +105,7 @@ impl Consumer {
         for (key, stream) in streams {
             self.command(at, Command::Consumers(key, self.spec.group.clone()), Answer::Survey(stream), cx);
         }
+        self.recount(at, cx);
     }
 
     pub(super) fn on_survey(

@@ -34,6 +34,7 @@ use crate::reply::{Entries, Reply, StreamId};
 use crate::rng::{Purpose, Rng, Seed};
 use crate::time::Mono;
 use crate::timers::TimerSlot;
+use crate::topic::partitions::Count;
 use crate::topic::registry::Registry;
 
 /// What a consumer asked for, so that an answer finds its way.
@@ -41,6 +42,8 @@ use crate::topic::registry::Registry;
 pub(crate) enum Answer {
     Ensure,
     Rejoin,
+    /// How many partitions the topic has by now.
+    Meta,
     Read,
     Tail,
     Watch,
@@ -93,6 +96,8 @@ struct Consumer {
     id: SubId,
     spec: Sub,
     registry: Registry,
+    /// What is known of the topic's number of partitions.
+    count: Count,
     /// When it was made: where a group that starts now starts.
     since: Mono,
     /// Its name in the group: never reused, never shared.
@@ -309,6 +314,7 @@ impl Consumers {
             Answer::Ensure => consumer.on_ensured(at, &reply, cx),
             // The registration behind it makes what it could not.
             Answer::Rejoin => {}
+            Answer::Meta => consumer.on_meta(at, &reply, cx),
             Answer::Read => consumer.on_read(at, &reply, hand, cx),
             Answer::Tail => consumer.on_tail(at, &reply, cx),
             Answer::Watch => consumer.on_watched(at, &reply, cx),
@@ -427,8 +433,9 @@ impl Consumer {
         };
         Self {
             id,
-            spec,
             registry: Registry::default(),
+            count: spec.topic.stated().map(Count::stated).unwrap_or_default(),
+            spec,
             since: cx.now.mono,
             name,
             readers: Vec::new(),

@@ -36,6 +36,8 @@ pub(super) struct Reader {
     pub(super) ensuring: u32,
     pub(super) again: bool,
     pub(super) checking: usize,
+    /// When it was last asked for the number of partitions.
+    pub(super) counted: Mono,
     pub(super) keys: Vec<Key>,
     /// The highest entry seen of each stream.
     pub(super) seen: Vec<StreamId>,
@@ -127,6 +129,7 @@ impl Reader {
             ensuring: 0,
             again: false,
             checking: 0,
+            counted: Mono(0),
             keys: Vec::new(),
             seen: Vec::new(),
             read: None,
@@ -192,7 +195,8 @@ impl Reader {
     /// Whether nothing is known to be left there, as of the last contact.
     pub(super) fn is_drained(&self) -> bool {
         // What refuses to be read holds nobody up.
-        let nothing_found = self.appetite == Appetite::Idle || self.watch.found_nothing() || self.stage == Stage::Resting;
+        let nothing_found =
+            self.appetite == Appetite::Idle || self.watch.found_nothing() || self.stage == Stage::Resting;
         let nothing_claimed = self.jobs.is_empty() && self.claiming.is_none();
         let nothing_elsewhere = self.elsewhere.iter().all(|pending| *pending == 0);
         self.held == 0 && self.is_settled() && nothing_claimed && nothing_elsewhere && nothing_found
@@ -523,7 +527,7 @@ impl Consumer {
                 }
             }
             Answer::Kill => self.on_killed(at, false, cx),
-            Answer::Reap | Answer::Rejoin | Answer::Name => {}
+            Answer::Reap | Answer::Rejoin | Answer::Name | Answer::Meta => {}
         }
     }
 

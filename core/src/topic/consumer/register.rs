@@ -12,11 +12,11 @@ use crate::effect::Cx;
 use crate::id::{DeliveryId, Slab};
 use crate::key::{self, Key};
 use crate::mutant::Mutant;
-use crate::op::Start;
+use crate::op::{PartitionsDiffer, Start};
 use crate::output::{Event, Warning};
 use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
 use crate::script::Script;
-use crate::topic::producer::ENSURE_STREAMS;
+use crate::topic::partitions::{Count, ENSURE_STREAMS, REGISTER_AGAIN};
 
 /// How long a reader rests after a refusal that will not pass by itself.
 const REST: Duration = Duration::from_secs(5);
@@ -35,7 +35,8 @@ impl Consumer {
             return;
         }
         reader.stage = Stage::ExpectEnsure;
-        reader.grow(topic.name(), topic.partitions().len());
+        reader.counted = cx.now.mono;
+        reader.grow(topic.name(), topic.partitions().len().max(self.count.used() as usize));
         let keys: Vec<Key> = reader.readable().map(|(key, _)| key.clone()).collect();
         reader.ensuring = u32::try_from(keys.chunks(ENSURE_STREAMS).count()).unwrap_or(u32::MAX);
         let start = match self.spec.start {
@@ -47,11 +48,10 @@ impl Consumer {
                 alloc::format!("{}-0", (ms - margin).max(0))
             }
         };
-        let count = u32::try_from(reader.keys.len()).unwrap_or(u32::MAX);
         // With every other group that is known of: one whose consumers are away must exist there before anything is
         // acknowledged.
         self.registry.claim(topic.name(), &group, &start);
-        let mut args = alloc::vec![count.into(), "0".into()];
+        let mut args = self.count.args();
         args.extend(self.registry.args(topic.name(), Some((&group, &start))));
         for chunk in keys.chunks(ENSURE_STREAMS) {
             let name = topic.name();
@@ -68,32 +68,27 @@ impl Consumer {
                 _ => self.rest(at, "registering a group (EVAL)", error, cx),
             };
         }
-        let mut parts = reply.view().items().into_iter().flatten();
-        let have = parts.next().and_then(|have| have.as_int());
-        let have = have.and_then(|have| usize::try_from(have).ok()).unwrap_or(1);
+        let count = Count::answered(reply).unwrap_or_default();
         let topic = self.spec.topic.clone();
-        let news = self.registry.learn(topic.name(), parts.nth(1));
+        let groups = reply.view().items().and_then(|mut parts| parts.nth(2));
+        let news = self.registry.learn(topic.name(), groups) | self.count.learn(count);
         let deleted = self.registry.is_gone(topic.name(), &self.spec.group);
         if news {
             self.spread(at, cx);
         }
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.ensuring = reader.ensuring.saturating_sub(1);
-        let ours = topic.partitions().len();
-        if have < ours && reader.ensuring == 0 {
-            // The producers know fewer partitions: this process would read streams that nobody writes.
-            let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-            let warning = Warning::Partitions {
-                topic: topic.name().into(),
-                broker: reader.at.clone(),
-                ours: count(ours),
-                theirs: count(have),
-            };
-            cx.event(Event::Warning(warning.into()));
+        if let Some(ours) = topic.stated().filter(|ours| count.contradicts(*ours))
+            && reader.ensuring == 0
+        {
+            // Nothing is lost by reading all there are: who must not go on is a producer.
+            let (topic, broker) = (topic.name().into(), reader.at.clone());
+            let differ = PartitionsDiffer { topic, broker, ours, theirs: count.used() };
+            cx.event(Event::Warning(Warning::Partitions(differ.into()).into()));
         }
         // A broker that knows more partitions than were just registered: register those too.
         // Somebody deleted this group: whoever consumes it begins it anew.
-        reader.again |= deleted | reader.grow(topic.name(), have);
+        reader.again |= deleted | reader.grow(topic.name(), count.used() as usize);
         if reader.ensuring > 0 || reader.stage != Stage::ExpectEnsure {
             return;
         }
@@ -104,6 +99,35 @@ impl Consumer {
         reader.appetite = Appetite::Hungry;
         reader.watch = Watch::default();
         self.survey_one(at, cx);
+    }
+
+    /// Asks how many partitions the topic has by now, if that was long ago: others may have let it grow.
+    pub(super) fn recount(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if cx.now.mono < reader.counted + REGISTER_AGAIN {
+            return;
+        }
+        reader.counted = cx.now.mono;
+        let meta = key::meta(self.spec.topic.name());
+        let words = ["HMGET", meta.as_str(), "partitions", "version"];
+        let words = words.map(|word| bytes::Bytes::copy_from_slice(word.as_bytes()));
+        self.command(at, Command::Raw(words.into()), Answer::Meta, cx);
+    }
+
+    pub(super) fn on_meta(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
+        // What is wrong with the key is said by the registration.
+        let Some(count) = Count::read(reply) else { return };
+        let Some(reader) = self.readers.get(at as usize).filter(|reader| reader.is_live()) else { return };
+        let from = u32::try_from(reader.keys.len()).unwrap_or(u32::MAX);
+        let lags =
+            self.count.learn(count) || (count.version, count.partitions) < (self.count.version, self.count.partitions);
+        if count.used() > from {
+            let (topic, broker) = (self.spec.topic.name().into(), reader.at.clone());
+            cx.event(Event::Warning(Warning::Grown { topic, broker, from, to: count.used() }.into()));
+        }
+        if count.used() > from || lags {
+            self.ensure(at, cx);
+        }
     }
 
     /// A broker knew of groups that the others may not know of.

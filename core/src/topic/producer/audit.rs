@@ -18,7 +18,8 @@ impl Producer {
         let bytes = self.queued().map(|(_, sending)| sending.bytes).sum();
         same("backlog", "waiting bytes", size(self.waiting_bytes), size(bytes))?;
         let mut listed = BTreeSet::new();
-        for op in self.again.iter().chain(&self.backlog).filter(|op| self.ops.contains(**op)) {
+        let parked = self.brokers.iter().flat_map(|(_, contact)| &contact.registered).flat_map(|of| &of.parked);
+        for op in self.again.iter().chain(&self.backlog).chain(parked).filter(|op| self.ops.contains(**op)) {
             holds("backlog", listed.insert(*op), || format!("{op:?} is listed twice"))?;
             holds("backlog", self.is_queued(*op), || format!("{op:?} is listed and does not wait"))?;
         }

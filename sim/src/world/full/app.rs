@@ -49,7 +49,7 @@ impl App {
             Some(Err(Error::Op(error))) => Err(error),
             Some(Err(Error::Rejected(Reject::Stopping))) => Err(OpError::NotSent(NotSent::Stopping)),
             Some(Err(Error::Stopped)) => Err(unknown()),
-            Some(Err(error @ (Error::Name(_) | Error::Rejected(_)))) => {
+            Some(Err(error @ (Error::Name(_) | Error::Rejected(_) | Error::Shrinks(_)))) => {
                 state.see(What::Gap(format!("a reason to refuse a message of the plan: {error}")));
                 Err(OpError::NotSent(NotSent::Stopping))
             }

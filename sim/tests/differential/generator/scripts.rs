@@ -205,7 +205,7 @@ fn dead(g: &mut Gen, draft: Draft) -> Draft {
 
 fn ensure(g: &mut Gen, draft: Draft) -> Draft {
     let draft = draft.text("4").text("h1").text("h2").text(stream(g)).text(stream(g));
-    let draft = draft.text(g.rng.pick(&["1", "2", "4"])).text(g.rng.pick(&["0", "1"]));
+    let draft = draft.text(g.rng.pick(&["0", "1", "2", "4"])).text(g.rng.pick(&["0", "1", "2", "3"]));
     (0..g.rng.below(3)).fold(draft, |draft, _| {
         let state = g.rng.pick(&["1 live 0", "1 live $", "2 live 0", "1 gone 0", "3 gone $"]);
         draft.text(group(g)).text(state)

@@ -364,6 +364,7 @@ impl Command {
             Self::Send(args) => args.json,
             Self::Consume(args) => args.json,
             Self::Topics(args) => args.json,
+            Self::Topic(TopicArgs { command: TopicCommand::Grow(args) }) => args.json,
             Self::Dlq(args) => match &args.command {
                 DlqCommand::List(args) => args.json,
                 DlqCommand::Show(args) | DlqCommand::Replay(args) | DlqCommand::Drop(args) => args.of.json,

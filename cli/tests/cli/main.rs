@@ -10,6 +10,7 @@ mod consume;
 mod decode;
 mod dev;
 mod dlq;
+mod partitions;
 mod spread;
 mod terminal;
 mod unready;

@@ -203,8 +203,7 @@ impl Sender {
     }
 
     fn note_drained(&mut self, service: u32, scene: &Scene<'_>) {
-        let half = scene.plan.knobs.pipeline as usize / 2;
-        if self.crowded && scene.lines.of(service).all(|wire| wire.unanswered.len() <= half) {
+        if self.crowded && scene.lines.are_drained(service) {
             self.crowded = false;
             self.counts.clear();
         }

@@ -42,6 +42,9 @@ struct Wires {
     to: BTreeMap<Endpoint, Vec<Line>>,
     /// Those that were answered within the turn that is not over yet.
     fresh: Vec<Line>,
+    /// Half of what a connection may have without an answer, and those that have more.
+    half: usize,
+    busy: BTreeSet<Line>,
 }
 
 /// One connection, seen from the service.
@@ -71,7 +74,8 @@ pub(crate) enum News {
 
 impl Lines {
     pub(super) fn new(plan: &Plan) -> Self {
-        Self { services: plan.services.iter().map(|_| Wires::default()).collect(), ..Self::default() }
+        let half = plan.knobs.pipeline as usize / 2;
+        Self { services: plan.services.iter().map(|_| Wires { half, ..Wires::default() }).collect(), ..Self::default() }
     }
 
     pub(super) fn see(&mut self, seen: &Seen) {
@@ -104,6 +108,11 @@ impl Lines {
         self.services.get(service as usize).into_iter().flat_map(|wires| wires.open.values())
     }
 
+    /// Whether no connection of a service has more without an answer than half of what it may have.
+    pub(super) fn are_drained(&self, service: u32) -> bool {
+        self.services.get(service as usize).is_none_or(|wires| wires.busy.is_empty())
+    }
+
     /// The open connections of a service to an address.
     pub(super) fn to<'a>(&'a self, service: u32, to: &Endpoint) -> impl Iterator<Item = &'a Wire> {
         let wires = self.services.get(service as usize);
@@ -116,7 +125,7 @@ impl Wires {
     fn see(&mut self, what: &What) -> News {
         match what {
             What::Born(_) | What::Died(_) => {
-                *self = Self::default();
+                *self = Self { half: self.half, ..Self::default() };
                 News::Nothing
             }
             What::Dialled { line, to, .. } => {
@@ -134,12 +143,18 @@ impl Wires {
             What::Wrote { line, command, .. } => {
                 if let Some(wire) = self.open.get_mut(line) {
                     wire.unanswered.push_back(*command);
+                    if wire.unanswered.len() > self.half {
+                        self.busy.insert(*line);
+                    }
                 }
                 News::Wrote(*line, *command)
             }
             What::Replied(line) => {
                 let Some(wire) = self.open.get_mut(line) else { return News::Nothing };
                 let Some(word) = wire.unanswered.pop_front() else { return News::Nothing };
+                if wire.unanswered.len() <= self.half {
+                    self.busy.remove(line);
+                }
                 if wire.fresh.is_empty() {
                     self.fresh.push(*line);
                 }
@@ -169,6 +184,7 @@ impl Wires {
 
     fn remove(&mut self, line: Line) -> Option<Wire> {
         let wire = self.open.remove(&line)?;
+        self.busy.remove(&line);
         if let Some(lines) = self.to.get_mut(&wire.to) {
             lines.retain(|other| *other != line);
             if lines.is_empty() {

@@ -9,14 +9,21 @@ local h = redis.call('HMGET', KEYS[1], 'gen', 'fence', 'clock', 'run', 'grace', 
 if n(ARGV[12]) <= n(h[9]) then return { 'stale' } end
 local gen, fence, clock, grace, floor = n(h[1]), n(h[2]), n(h[3]), n(h[5]), n(h[6])
 local P = n(redis.call('HGET', KEYS[5], 'partitions'))
-if P < 1 then P = n(ARGV[8]) end
+if P < 1 then P = math.max(n(h[7]), n(ARGV[8])) end
 P = math.min(math.floor(P), WIDEST)
 local changed = P ~= n(h[7])
 
 -- what this server may have forgotten
 local back = clock - now > 1000
 local owned = redis.call('EXISTS', KEYS[2])
-local bare = (owned == 1 and redis.call('EXISTS', KEYS[3]) == 0) or (owned == 0 and n(h[8]) > 0)
+local bare = owned == 0 and n(h[8]) > 0
+if owned == 1 and redis.call('EXISTS', KEYS[3]) == 0 then     -- whoever owns something was there
+  for _, v in ipairs(redis.call('HVALS', KEYS[2])) do
+    local who = string.match(v, '^%d+ (.*)$')
+    if who then redis.call('ZADD', KEYS[3], s(now + ttl), who) end
+  end
+  changed = true
+end
 local run = ARGV[6] == '' and h[4] or ARGV[6]        -- who may not ask for it notices no restart
 local restarted, forgot = h[4] and h[4] ~= '' and h[4] ~= run, n(ARGV[7]) > fence or bare
 if back or restarted or forgot then
@@ -78,9 +85,9 @@ for i = 1, #all, 2 do
 end
 for i = 1, nh do
   local p, tok = ARGV[12 + 2 * i], n(ARGV[13 + 2 * i])
-  local o = own[p]
-  if o and o[2] == me and o[1] == tok then held[p] = true; mine = mine + 1
-  elseif grace > 0 and tok > floor and tok > (o and o[1] or 0) then
+  local o, is = own[p], n(p) < P
+  if is and o and o[2] == me and o[1] == tok then held[p] = true; mine = mine + 1
+  elseif is and grace > 0 and tok > floor and tok > (o and o[1] or 0) then
     put(p, tok)
     fence = math.max(fence, tok)
   end
@@ -105,7 +112,7 @@ for k = 0, P - 1 do
   end
 end
 
-if changed then gen = gen + 1 end
+if changed then gen = math.max(gen + 1, us) end     -- never one that somebody remembers from before a flush
 redis.call('HSET', KEYS[1], 'gen', s(gen), 'fence', s(fence), 'clock', s(now), 'run', run, 'grace', s(grace),
   'floor', s(floor), 'parts', s(P), 'owned', redis.call('HLEN', KEYS[2]), 'seq ' .. me, ARGV[12])
 for i = 2, 4 do redis.call('PEXPIRE', KEYS[i], KEEP) end

@@ -213,7 +213,8 @@ fn script(eval: &Eval, roll: u32, served: &mut Served, build: &mut ReplyBuilder)
         Script::Ensure => {
             build.array(3).int(i64::from(1 + roll % 3)).int(0).array(0);
         }
-        Script::Renew | Script::Replay => {
+        // No engine sends it so far.
+        Script::Renew | Script::Replay | Script::Tick => {
             build.array(0);
         }
         Script::Tail => {

@@ -423,14 +423,15 @@ impl Lease {
             self.changes.push(Change::Lost(partition, token));
             self.tell(now);
         }
-        if self.deaf_at().is_some_and(|at| now >= at) && !self.mutant(Mutant::DeafStays) {
+        if self.deaf_at().is_some_and(|at| now >= at) {
             self.turn(now, Mode::Deaf);
         }
     }
 
     /// When silence of its reads counts as deafness.
     fn deaf_at(&self) -> Option<Mono> {
-        (self.mode == Mode::Run && self.holdings.kept().next().is_some()).then(|| self.heard + self.terms.deaf)
+        let listens = self.mode == Mode::Run && self.holdings.kept().next().is_some();
+        (listens && !self.mutant(Mutant::DeafStays)).then(|| self.heard + self.terms.deaf)
     }
 
     fn lose_all(&mut self) {

@@ -296,6 +296,10 @@ pub struct Timing {
     pub identity: Duration,
     /// While memory is full, one send is let through this often to see whether it still is. Default 250 ms.
     pub oom_probe: Duration,
+    /// How long a broker keeps the partitions of a consumer that it does not hear of. Default 15 s, so that it is heard of
+    /// five times and a lost answer or two cost nothing; at least 3 s, at most 10 min. All consumers of a group should
+    /// have the same.
+    pub lease_ttl: Duration,
 }
 
 impl Default for Timing {
@@ -317,6 +321,7 @@ impl Default for Timing {
             alternative_after: Duration::from_secs(3),
             identity: Duration::from_secs(1),
             oom_probe: Duration::from_millis(250),
+            lease_ttl: Duration::from_secs(15),
         }
     }
 }
@@ -337,6 +342,9 @@ impl Timing {
         }
         if self.backoff_cap < self.backoff_base {
             return Err(ConfigError::new("timing.backoff_cap", "", "must not be below timing.backoff_base"));
+        }
+        if self.lease_ttl < Duration::from_secs(3) || self.lease_ttl > Duration::from_secs(600) {
+            return Err(ConfigError::new("timing.lease_ttl", "", "must lie between 3 s and 10 min"));
         }
         Ok(())
     }
@@ -488,5 +496,10 @@ mod tests {
         let mut config = Config::discover();
         config.timing.backoff_cap = Duration::ZERO;
         assert_eq!(config.validate().unwrap_err().field, "timing.backoff_cap");
+        for (ttl_ms, field) in [(2_999, Some("timing.lease_ttl")), (3_000, None), (600_001, Some("timing.lease_ttl"))] {
+            let mut config = Config::discover();
+            config.timing.lease_ttl = Duration::from_millis(ttl_ms);
+            assert_eq!(config.validate().err().map(|why| why.field), field, "{ttl_ms} ms");
+        }
     }
 }

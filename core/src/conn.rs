@@ -235,6 +235,7 @@ impl Expect {
                 | Script::Renew
                 | Script::Replay
                 | Script::Tail
+                | Script::Tick
                 | Script::Trim => Self::Tree,
             },
             Command::NameStore(_) | Command::ReadStore | Command::Raw(_) => Self::Any,

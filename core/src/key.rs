@@ -75,6 +75,24 @@ pub fn groups(topic: &str) -> Key {
     format!("streaming:mq:topic:{topic}:groups").into()
 }
 
+/// What a broker remembers of a group's leases: the newest token, the generation, which server process wrote it.
+#[must_use]
+pub fn lease(topic: &str, group: &str) -> Key {
+    format!("streaming:mq:lease:{topic}:{group}").into()
+}
+
+/// The members of a group that holds leases, with their deadlines.
+#[must_use]
+pub fn lease_members(topic: &str, group: &str) -> Key {
+    format!("streaming:mq:lease:{topic}:{group}:members").into()
+}
+
+/// The members that are in line for partitions, with their places.
+#[must_use]
+pub fn lease_rank(topic: &str, group: &str) -> Key {
+    format!("streaming:mq:lease:{topic}:{group}:rank").into()
+}
+
 /// Who owns which partition for a group (partitioned mode). Scripts that check an owner take it; competing mode has
 /// no owners and the key never exists.
 #[must_use]

@@ -7,6 +7,8 @@
 use core::fmt;
 use core::str::FromStr;
 
+use crate::script::Script;
+
 macro_rules! mutants {
     ($($variant:ident, $name:literal, [$($invariant:literal),+], $what:literal;)*) => {
         /// A planted fault.
@@ -108,6 +110,28 @@ mutants! {
     OrphansForgotten, "orphans-forgotten", [45, 19], "what a lost read took is forgotten, and no survey explains it";
     ReadLossForgotten, "read-loss-forgotten", [45], "what a lost read took is left to the surveys";
     DeferOrphanDropped, "defer-orphan-dropped", [45], "a deferral whose answer was lost is not sent again";
+    // ---- leases: the member ----
+    BeliefTooLong, "belief-too-long", [24, 23], "a lease is believed for its whole time from the answer on";
+    BeliefByTimer, "belief-by-timer", [23, 24], "a lease is believed until a timer ends it, however late that fires";
+    NewestUntold, "newest-untold", [23], "a member does not tell the newest token it has seen";
+    ReleaseBelieved, "release-believed", [23], "a partition that is released is believed until the answer";
+    SameAfterLapse, "same-after-lapse", [49], "after a lapse a member still agrees with the server's generation";
+    SequenceRestarts, "sequence-restarts", [49], "a member counts its ticks anew on each connection";
+    SurplusKept, "surplus-kept", [49], "a member keeps what is more than its share";
+    DeafStays, "deaf-stays", [49], "a member that reads nothing stays in line";
+    HoldingsForgotten, "holdings-forgotten", [50], "a member that loses its connection gives up what it holds";
+    ReleaseBeforeDrain, "release-before-drain", [51], "a partition is released while its messages are in hand";
+    // ---- leases: the script ----
+    SequenceUnchecked, "sequence-unchecked", [23], "the script executes a tick that comes after a later one";
+    GraceIgnored, "grace-ignored", [23], "the script grants at once what it may have granted before a restart";
+    LossUnnoticed, "loss-unnoticed", [23], "the script does not notice that one of its keys is gone";
+    ShareUnasked, "share-unasked", [23], "the script grants what somebody else owns";
+    StepUnnoticed, "step-unnoticed", [49], "the script does not notice that the server's clock went back";
+    ShareRoundedUp, "share-rounded-up", [49], "the script rounds each share up";
+    LateKept, "late-kept", [49], "the script forgets nobody";
+    TokenCounts, "token-counts", [46], "a token is one more than the last that the server remembers";
+    TokenByClock, "token-by-clock", [46], "a token is the server's time";
+    PlaceByTime, "place-by-time", [50], "the place in line is given by the time of the last full tick";
     OomStopsReads, "oom-stops-reads", [48, 19], "a broker whose memory is full is not read any more";
     // ---- hygiene ----
     BackoffSkipped, "backoff-skipped", [37, 40], "a lost connection is dialled again at once";
@@ -126,7 +150,43 @@ mutants! {
     DriverSentUnreported, "driver-sent-unreported", [6, 2, 44], "the driver does not report what it has written";
 }
 
+/// What a mistake changes in a script: the text that stands there once, and what stands there instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// The script.
+    pub script: Script,
+    /// What is replaced.
+    pub from: &'static str,
+    /// By what.
+    pub to: &'static str,
+}
+
 impl Mutant {
+    /// Whether it is in the lease machine or its script, which are run by themselves.
+    #[must_use]
+    pub const fn is_in_lease(self) -> bool {
+        (self as u8) >= (Self::BeliefTooLong as u8) && (self as u8) <= (Self::PlaceByTime as u8)
+    }
+
+    /// What it changes in a script, for those that are there and not in the engine: whoever plays the server applies it.
+    #[must_use]
+    pub const fn patch(self) -> Option<Patch> {
+        let (from, to) = match self {
+            Self::SequenceUnchecked => ("if n(ARGV[12]) <= n(h[9]) then return { 'stale' } end", ""),
+            Self::GraceIgnored => ("if upto > now then grace = math.max(grace, upto) end", ""),
+            Self::LossUnnoticed => ("n(ARGV[7]) > fence or bare", "false"),
+            Self::ShareUnasked => ("if not own[p] then", "if not own[p] or own[p][2] ~= me then"),
+            Self::StepUnnoticed => ("local back = clock - now > 1000", "local back = false"),
+            Self::ShareRoundedUp => ("(r < P % M and 1 or 0)", "(P % M > 0 and 1 or 0)"),
+            Self::LateKept => ("if m ~= me then", "if false then"),
+            Self::TokenCounts => ("fence = math.max(fence + 1, us); put", "fence = fence + 1; put"),
+            Self::TokenByClock => ("fence = math.max(fence + 1, us); put", "fence = us; put"),
+            Self::PlaceByTime => ("redis.call('ZADD', KEYS[4], ARGV[2], me)", "redis.call('ZADD', KEYS[4], s(now), me)"),
+            _ => return None,
+        };
+        Some(Patch { script: Script::Tick, from, to })
+    }
+
     /// Whether it is in the driver, so that an engine that is driven by something else never shows it.
     #[must_use]
     pub const fn is_in_driver(self) -> bool {
@@ -191,9 +251,16 @@ mod tests {
     }
 
     #[test]
+    fn what_a_fault_changes_in_a_script_stands_there_once() {
+        for patch in Mutant::ALL.iter().filter_map(|mutant| mutant.patch()) {
+            assert_eq!(patch.script.text().matches(patch.from).count(), 1, "{}", patch.from);
+        }
+    }
+
+    #[test]
     fn every_invariant_of_the_core_has_a_fault_that_proves_it() {
         let proved: BTreeSet<u8> = Mutant::ALL.iter().map(|mutant| mutant.invariants()[0]).collect();
-        let all: BTreeSet<u8> = (1..=21).chain(26..=29).chain(37..=45).chain([48]).collect();
+        let all: BTreeSet<u8> = (1..=21).chain([23, 24]).chain(26..=29).chain(37..=46).chain(48..=51).collect();
         assert_eq!(proved, all);
     }
 }

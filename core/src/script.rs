@@ -30,13 +30,15 @@ pub enum Script {
     Replay,
     /// The last generated id of each stream.
     Tail,
+    /// A lease: heartbeat, expiry, renewal, release, sharing and granting of partitions in one call per group.
+    Tick,
     /// Removes what every registered group has done with.
     Trim,
 }
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Claim,
         Self::Dead,
         Self::Defer,
@@ -48,6 +50,7 @@ impl Script {
         Self::Renew,
         Self::Replay,
         Self::Tail,
+        Self::Tick,
         Self::Trim,
     ];
 
@@ -66,6 +69,7 @@ impl Script {
             Self::Renew => include_str!("scripts/renew.lua"),
             Self::Replay => include_str!("scripts/replay.lua"),
             Self::Tail => include_str!("scripts/tail.lua"),
+            Self::Tick => include_str!("scripts/tick.lua"),
             Self::Trim => include_str!("scripts/trim.lua"),
         }
     }
@@ -85,6 +89,7 @@ impl Script {
             Self::Renew => "852cf392361157adbabfb2b2a2649f849f0c888a",
             Self::Replay => "353b7e7b1e1f16230c3e99bf88c3ca84a24dee1c",
             Self::Tail => "5676994c293ad0058782b202f44a10b567a08828",
+            Self::Tick => "3b19c352b09bfde5722f9f18618a9dc8b56f9271",
             Self::Trim => "56eced5b2aac1631527603213cc18d474f2a72a1",
         }
     }

@@ -32,6 +32,7 @@ pub mod draw;
 pub mod embedded;
 pub mod fidelity;
 pub mod invariants;
+pub mod lease;
 pub mod oracle;
 pub mod plan;
 pub mod report;

@@ -2,6 +2,9 @@
 
 pub(crate) mod consumer;
 pub(crate) mod partitions;
+/// Not part of what this crate promises: public for the simulator, which tests the machine by itself.
+#[doc(hidden)]
+pub mod lease;
 pub(crate) mod producer;
 mod registry;
 

@@ -48,6 +48,7 @@ impl Rule {
         match (upper(0).as_slice(), upper(1).as_slice()) {
             (b"KEYS" | b"SMEMBERS", _) => Self::Sorted,
             (b"HGETALL", _) | (b"CONFIG", _) => Self::SortedPairs,
+            (b"HVALS", _) => Self::Sorted,
             (b"SCAN", _) => Self::Unordered,
             (b"TTL" | b"PTTL", _) => Self::Near,
             (b"XPENDING" | b"XINFO", _) => Self::Times,
@@ -58,7 +59,7 @@ impl Rule {
             (b"HELLO", _) => Self::Hello,
             (b"EVAL" | b"EVALSHA", _) => {
                 let text = args.get(1).cloned().unwrap_or_default();
-                let unordered = [Script::Ensure, Script::Trim];
+                let unordered = [Script::Ensure, Script::Tick, Script::Trim];
                 let is = |script: &Script| text == script.text() || text == script.sha1();
                 if unordered.iter().any(is) { Self::Unordered } else { Self::Exact }
             }
@@ -138,7 +139,9 @@ impl Known {
     }
 
     fn same_bytes(&mut self, real: &Bytes, model: &Bytes) -> bool {
-        let (Some(a), Some(b)) = (generated(real), generated(model)) else { return real == model };
+        let (Some(a), Some(b)) = (generated(real), generated(model)) else {
+            return real == model || same_stamps(real, model);
+        };
         real.first() == model.first() && (self.pairs.contains(&(a, b)) || self.learn(a, b))
     }
 
@@ -164,6 +167,17 @@ pub(crate) fn times_in(real: &Wire, now_ms: std::ops::RangeInclusive<u64>) -> BT
     }
     let id = real.bytes().and_then(|text| generated(text));
     id.map(|(ms, _)| ms).filter(|ms| now_ms.contains(ms)).into_iter().collect()
+}
+
+/// Words of which some are times: milliseconds, or the microseconds of a token. What follows them is the same.
+fn same_stamps(real: &Bytes, model: &Bytes) -> bool {
+    let (Ok(real), Ok(model)) = (std::str::from_utf8(real), std::str::from_utf8(model)) else { return false };
+    let near = |(a, b): (&str, &str)| {
+        let (Ok(real), Ok(model)) = (a.parse::<u64>(), b.parse::<u64>()) else { return a == b };
+        let apart = |unit: u64| GENERATED_MS.contains(&(real / unit)) && real.abs_diff(model) / unit < TOLERANCE_MS.unsigned_abs();
+        a == b || apart(1) || apart(1_000)
+    };
+    real.split(' ').count() == model.split(' ').count() && real.split(' ').zip(model.split(' ')).all(near)
 }
 
 /// An id with a time of about now, perhaps with a bracket in front.
@@ -323,6 +337,17 @@ mod tests {
         assert!(same("1-1", "1-1"));
         assert!(!same("1-1", "1-2"));
         assert!(!same("1700000000000-5", "5-5"));
+    }
+
+    #[test]
+    fn times_are_near_and_what_stands_beside_them_is_equal() {
+        let mut known = Known::default();
+        let mut same = |a: &str, b: &str| Rule::Exact.same(&bulk(a), &bulk(b), &mut known);
+        assert!(same("1700000000000", "1700000000001"));
+        assert!(same("1700000000000123 m1", "1700000000900000 m1"));
+        assert!(!same("1700000000000123 m1", "1700000000900000 m2"));
+        assert!(!same("1700000000000", "1700000100000"));
+        assert!(!same("7", "8"));
     }
 
     #[test]

@@ -214,7 +214,8 @@ fn script(eval: &Eval, roll: u32, served: &mut Served, build: &mut ReplyBuilder)
             build.array(4).int(i64::from(1 + roll % 3)).int(0);
             build.array(0).int(i64::from(1 + roll % 2));
         }
-        Script::Renew | Script::Replay => {
+        // No engine sends it so far.
+        Script::Renew | Script::Replay | Script::Tick => {
             build.array(0);
         }
         Script::Tail => {

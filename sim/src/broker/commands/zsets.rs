@@ -23,6 +23,7 @@ pub(super) const TABLE: &[Command] = &[
     Command::data("ZCOUNT", 4, 0, count_by_score),
     Command::data("ZCARD", 2, 0, size),
     Command::data("ZSCORE", 3, 0, score),
+    Command::data("ZRANK", -3, 0, rank),
 ];
 
 /// The options of `ZADD`.
@@ -297,6 +298,19 @@ fn score(call: &mut Call<'_>) -> Reaction {
     let profile = call.profile;
     let score = call.db.zset(call.word(1)?, call.at)?.and_then(|zset| zset.score(member));
     Ok(score.map_or(Value::Nil, |score| Value::Double(score_text(score, profile))))
+}
+
+fn rank(call: &mut Call<'_>) -> Reaction {
+    if call.args.len() > 3 {
+        // From 7.2 on there may be a word after the member.
+        if call.profile.at_least(7, 2) {
+            call.gaps.push("ZRANK WITHSCORE".into());
+        }
+        return Err("ERR wrong number of arguments for 'zrank' command".into());
+    }
+    let member = call.word(2)?;
+    let zset = call.db.zset(call.word(1)?, call.at)?;
+    Ok(zset.and_then(|zset| zset.iter().position(|(other, _)| other == member)).map_or(Value::Nil, count))
 }
 
 fn count(number: usize) -> Value {

@@ -36,11 +36,11 @@ pub(super) fn draft(g: &mut Gen, _: usize) -> Draft {
 }
 
 fn hash(g: &mut Gen) -> Draft {
-    let names = [(10, "HSET"), (5, "HGET"), (5, "HMGET"), (5, "HGETALL"), (5, "HDEL"), (5, "HINCRBY")];
+    let names = [(10, "HSET"), (5, "HGET"), (5, "HMGET"), (5, "HGETALL"), (5, "HDEL"), (5, "HINCRBY"), (3, "HLEN"), (3, "HVALS")];
     let name = g.rng.weighted(&names);
     let draft = Draft::new(name).text(g.key_of(HASHES));
     match name {
-        "HGETALL" => draft,
+        "HGETALL" | "HLEN" | "HVALS" => draft,
         "HSET" => {
             let draft = (0..1 + g.rng.below(3)).fold(draft, |draft, _| draft.text(g.rng.pick(FIELDS)).text(g.value()));
             if g.rng.chance(3) { draft.text("odd") } else { draft }
@@ -69,6 +69,7 @@ fn zset(g: &mut Gen) -> Draft {
         (4, "ZREMRANGEBYSCORE"),
         (4, "ZCARD"),
         (5, "ZSCORE"),
+        (5, "ZRANK"),
     ];
     let name = g.rng.weighted(&names);
     let draft = Draft::new(name).text(g.key_of(ZSETS));

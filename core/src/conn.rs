@@ -230,10 +230,12 @@ impl Expect {
                 Script::Release | Script::Leave | Script::Reap | Script::Rejoin => Self::Int,
                 Script::Claim
                 | Script::Dead
-                | Script::Defer
+                | Script::Due
                 | Script::Ensure
+                | Script::Move
                 | Script::Renew
                 | Script::Replay
+                | Script::Retry
                 | Script::Tail
                 | Script::Trim => Self::Tree,
             },

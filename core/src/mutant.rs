@@ -99,15 +99,18 @@ mutants! {
     ClaimAlive, "claim-alive", [26], "entries of consumers that are alive are claimed";
     LimitOffByOne, "limit-off-by-one", [27], "a message is delivered once more than the limit";
     BackoffHalved, "backoff-halved", [28], "a retry comes after half its delay";
-    RetryNotDue, "retry-not-due", [28, 26], "retries are claimed before they are due";
-    RetryNever, "retry-never", [28, 19], "retries are never claimed";
+    RetryNotDue, "retry-not-due", [28], "retries are due at once";
+    RetryNever, "retry-never", [28, 19], "retries that are due are never moved";
+    RetryStreamUnread, "retry-stream-unread", [28, 19], "retry streams are never read";
+    AttemptForgotten, "attempt-forgotten", [27, 28], "a retry does not say which attempt it is";
+    RetryForAll, "retry-for-all", [49], "retries that are due are moved to the partition, where every group gets them";
     RetryAsRelease, "retry-as-release", [28, 27], "a retry is given back at once and does not count";
     CreditNotReserved, "credit-not-reserved", [29], "a read reserves no credit for what it brings";
     CreditLeaked, "credit-leaked", [29, 41, 19], "an answered read keeps its credit";
     CreditFreedTwice, "credit-freed-twice", [29, 41], "a verdict frees the credit of two messages";
     OrphansForgotten, "orphans-forgotten", [45, 19], "what a lost read took is forgotten, and no survey explains it";
     ReadLossForgotten, "read-loss-forgotten", [45], "what a lost read took is left to the surveys";
-    DeferOrphanDropped, "defer-orphan-dropped", [45], "a deferral whose answer was lost is not sent again";
+    RetryOrphanDropped, "retry-orphan-dropped", [45], "a retry whose answer was lost is not put away again";
     OomStopsReads, "oom-stops-reads", [48, 19], "a broker whose memory is full is not read any more";
     // ---- hygiene ----
     BackoffSkipped, "backoff-skipped", [37, 40], "a lost connection is dialled again at once";
@@ -193,7 +196,7 @@ mod tests {
     #[test]
     fn every_invariant_of_the_core_has_a_fault_that_proves_it() {
         let proved: BTreeSet<u8> = Mutant::ALL.iter().map(|mutant| mutant.invariants()[0]).collect();
-        let all: BTreeSet<u8> = (1..=21).chain(26..=29).chain(37..=45).chain([48]).collect();
+        let all: BTreeSet<u8> = (1..=21).chain(26..=29).chain(37..=45).chain([48, 49]).collect();
         assert_eq!(proved, all);
     }
 }

@@ -111,7 +111,11 @@ conversations! {
     registry
     renewal
     retry
+    retry_elsewhere
+    retry_last
+    retry_memory_full
     retry_orphan
+    retry_stream_gone
     round_robin
     scarce
     shutdown

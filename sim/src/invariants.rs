@@ -45,7 +45,7 @@ pub const ALL: &[(u8, &str, &str)] = &[
     (21, "no acknowledgement without a verdict", "entries are acknowledged only after a verdict"),
     (26, "claims not too early", "no entry changes its owner before it was idle for long enough"),
     (27, "attempts", "a message is delivered at most so often, and then becomes a dead letter, once"),
-    (28, "backoff", "a retry comes neither before it is due nor much later"),
+    (28, "backoff", "a retry is never lost, and comes neither before it is due nor much later"),
     (29, "credits", "a subscription never holds more than it may have in flight"),
     (37, "connections", "one connection and its readers per broker, none during a backoff"),
     (38, "the wait contract", "asking before the deadline yields nothing and keeps the deadline"),
@@ -57,6 +57,7 @@ pub const ALL: &[(u8, &str, &str)] = &[
     (44, "fidelity", "both fidelities agree on what applications see"),
     (45, "orphans", "no entry stays pending under a living consumer in nobody's hand for long"),
     (48, "progress in need", "consumption goes on while a broker's memory is full"),
+    (49, "retries are private", "no group ever sees a retry of another"),
 ];
 
 /// An invariant's short name.

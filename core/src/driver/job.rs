@@ -132,6 +132,12 @@ impl Job {
         self.delivery.partition
     }
 
+    /// Whether its entry lies in the group's retry stream of its partition: entry ids of the two may be equal.
+    #[must_use]
+    pub fn is_retry(&self) -> bool {
+        self.delivery.retry
+    }
+
     /// Which attempt this is, from 1: earlier ones ended in a retry, or with their consumer.
     #[must_use]
     pub fn attempt(&self) -> u32 {

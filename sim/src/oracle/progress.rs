@@ -199,8 +199,9 @@ impl Progress {
         let Some(full) = self.full.get(spot.broker as usize).copied().flatten() else { return };
         let most = self.limit_us(spot.broker, scene.plan);
         for (who, consumer) in scene.ledger.hands.open().filter(|(_, consumer)| consumer.group == group) {
-            let topic = flota_core::key::parse_partition(std::str::from_utf8(&spot.key).unwrap_or_default());
-            let reads = topic.is_some_and(|(topic, _)| topic == Plan::topic(consumer.topic));
+            let stream = scene.ledger.streams.get(&(spot.broker, spot.key.clone()));
+            let topic = stream.and_then(|stream| stream.partition.as_ref());
+            let reads = topic.is_some_and(|(topic, _)| *topic == Plan::topic(consumer.topic));
             if !reads || active(who, scene).is_none() || !self.quiet.is_linked(who.service, spot.broker) {
                 continue;
             }

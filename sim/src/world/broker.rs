@@ -188,9 +188,13 @@ impl BrokerHost {
     fn replace(&mut self, k: &mut Kernel, by: Broker, forgotten: u64) {
         let host = Host::Broker(self.index);
         k.see(host, What::Forgot(forgotten));
-        let streams = self.model.db().items().filter(|(_, item)| matches!(item.object, Object::Stream(_)));
-        for (key, _) in streams {
-            k.see(host, What::Changed(Box::new(Change::StreamGone { key: key.clone() })));
+        for (key, item) in self.model.db().items() {
+            let gone = match item.object {
+                Object::Stream(_) => Change::StreamGone { key: key.clone() },
+                Object::Hash(_) => Change::HashGone { key: key.clone() },
+                _ => continue,
+            };
+            k.see(host, What::Changed(Box::new(gone)));
         }
         self.model = by;
         for change in self.model.retell() {

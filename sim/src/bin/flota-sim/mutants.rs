@@ -164,8 +164,14 @@ fn scenarios(mutant: Mutant) -> Vec<Scenario> {
         | Mutant::ErrorKeepsSlot
         | Mutant::OomStopsReads
         | Mutant::StopNever => &[Scenario::Conditions],
-        Mutant::OrphansForgotten | Mutant::ReadLossForgotten | Mutant::DeferOrphanDropped => &[Scenario::Answers],
-        Mutant::LimitOffByOne | Mutant::BackoffHalved | Mutant::RetryNotDue | Mutant::RetryNever => &[Scenario::Poison],
+        Mutant::OrphansForgotten | Mutant::ReadLossForgotten | Mutant::RetryOrphanDropped => &[Scenario::Answers],
+        Mutant::LimitOffByOne
+        | Mutant::BackoffHalved
+        | Mutant::RetryNotDue
+        | Mutant::RetryNever
+        | Mutant::RetryStreamUnread
+        | Mutant::AttemptForgotten
+        | Mutant::RetryForAll => &[Scenario::Poison],
         Mutant::FullTableGrows | Mutant::NetworkUnchecked | Mutant::HostNameDialled => &[Scenario::Flood],
         _ => &[Scenario::Swarm],
     };

@@ -20,7 +20,7 @@ pub(super) struct Held {
     delivery: DeliveryId,
     sub: u32,
     item: Option<Item>,
-    deliveries: u32,
+    attempt: u32,
     /// What its handler has come to, once it has: in applications that are not the plan's.
     deed: Option<Deed>,
     /// It has its verdict, and waits for what the broker makes of it.
@@ -111,8 +111,8 @@ impl FastService {
         let Some(held) = self.hands.get_mut(&number).filter(|held| !held.settled && !stopped) else { return true };
         let (Some(item), Some(application)) = (held.item, k.application.clone()) else { return true };
         let Some(body) = k.body(item) else { return true };
-        let (at, sub, deliveries) = (Duration::from_micros(k.at), held.sub, held.deliveries);
-        let deed = application.borrow_mut().act(&Call { at, service, life, sub, item, deliveries }, &body);
+        let (at, sub, attempt) = (Duration::from_micros(k.at), held.sub, held.attempt);
+        let deed = application.borrow_mut().act(&Call { at, service, life, sub, item, attempt }, &body);
         held.deed = Some(deed);
         k.after(rest_us, Event::App(service, life, AppEvent::Finish(number)));
         deed != Deed::Crash
@@ -233,8 +233,8 @@ impl FastService {
         let number = self.next_hand;
         self.next_hand += 1;
         self.numbers.insert(delivery.delivery, number);
-        let deliveries = delivery.deliveries;
-        let held = Held { delivery: delivery.delivery, sub, item, deliveries, deed: None, settled: false };
+        let attempt = delivery.attempt;
+        let held = Held { delivery: delivery.delivery, sub, item, attempt, deed: None, settled: false };
         self.hands.insert(number, held);
         let delivered = Delivered {
             hand: self.hand(number),
@@ -243,8 +243,10 @@ impl FastService {
             intact,
             broker: self.places.get(&delivery.broker).copied(),
             partition: delivery.partition,
+            retry: delivery.retry,
             entry: delivery.entry(),
-            deliveries,
+            deliveries: delivery.deliveries,
+            attempt,
         };
         k.see(self.host(), What::Delivered(Box::new(delivered)));
         // Most handlers start at once; some wait for a turn.
@@ -265,7 +267,7 @@ fn deed(k: &Kernel, held: &Held) -> Deed {
         return held.deed.unwrap_or(Deed::Hang);
     }
     let fate = held.item.and_then(|item| k.plan.work.get(item.0 as usize)).map_or_else(Default::default, |w| w.fate);
-    app::deed(fate, held.deliveries)
+    app::deed(fate, held.attempt)
 }
 
 fn verdict(given: Given) -> Verdict {

@@ -140,11 +140,13 @@ impl App {
             intact,
             broker: state.place(job.broker()),
             partition: job.partition(),
+            retry: job.is_retry(),
             entry: job.entry(),
             deliveries: job.deliveries(),
+            attempt: job.attempt(),
         };
         state.see(What::Delivered(Box::new(delivered)));
-        Received { hand, item, deed: app::deed(fate, job.deliveries()) }
+        Received { hand, item, deed: app::deed(fate, job.attempt()) }
     }
 
     /// Its handler is a task of its own.

@@ -101,7 +101,7 @@ mutants! {
     BackoffHalved, "backoff-halved", [28], "a retry comes after half its delay";
     RetryNotDue, "retry-not-due", [28], "retries are due at once";
     RetryNever, "retry-never", [28, 19], "retries that are due are never moved";
-    RetryStreamUnread, "retry-stream-unread", [28, 19], "retry streams are never read";
+    RetryStreamUnread, "retry-stream-unread", [19, 28, 48], "retry streams are never read";
     AttemptForgotten, "attempt-forgotten", [27, 28], "a retry does not say which attempt it is";
     RetryForAll, "retry-for-all", [49], "retries that are due are moved to the partition, where every group gets them";
     RetryAsRelease, "retry-as-release", [28, 27], "a retry is given back at once and does not count";

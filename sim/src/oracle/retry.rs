@@ -260,11 +260,11 @@ impl Retrying {
             });
         }
         let waits = scene.ledger.waiting.iter().filter(|((of, bucket), _)| *of == broker && belongs(bucket, name));
-        let mut items = waits.flat_map(|((_, bucket), items)| items.iter().map(move |(item, state)| (bucket, item, state)));
+        let mut items =
+            waits.flat_map(|((_, bucket), items)| items.iter().map(move |(item, state)| (bucket, item, state)));
         let found = items.find(|(.., state)| state.fields == fields);
-        let put = found.and_then(|(bucket, item, _)| {
-            self.put_away.get(&(broker, bucket.clone(), item.clone(), attempt)).cloned()
-        });
+        let put = found
+            .and_then(|(bucket, item, _)| self.put_away.get(&(broker, bucket.clone(), item.clone(), attempt)).cloned());
         let Some(put) = put else {
             return verdict.fail(28, scene.at, host, || {
                 format!("attempt {attempt} of a message came to {name}, and nobody had put it away")

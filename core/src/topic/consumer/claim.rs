@@ -131,7 +131,7 @@ impl Consumer {
         let (mut elsewhere, mut own_pending) = (0, 0);
         for consumer in reply.view().items().into_iter().flatten() {
             let Some((name, pending, idle_ms)) = read_consumer(consumer) else { continue };
-                        let count = u64::try_from(pending).unwrap_or(0);
+            let count = u64::try_from(pending).unwrap_or(0);
             let sum = if name == &*own { &mut own_pending } else { &mut elsewhere };
             // Saturating: these are numbers that a peer says.
             *sum = count.saturating_add(*sum);

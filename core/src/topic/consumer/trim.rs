@@ -72,11 +72,8 @@ impl Consumer {
     }
 
     fn trim_stream(&mut self, at: u32, stream: u16, cx: &mut Cx<'_>) {
-        let (registry, young) = if is_retry_stream(stream) {
-            (key::nothing(), 0)
-        } else {
-            (key::groups(self.spec.topic.name()), YOUNG_MS)
-        };
+        let (registry, young) =
+            if is_retry_stream(stream) { (key::nothing(), 0) } else { (key::groups(self.spec.topic.name()), YOUNG_MS) };
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let Some(source) = reader.key(stream).cloned() else { return };
         reader.trimming += 1;

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::super::{Change, Value};
 use super::super::call::{Call, Reaction, parse_int};
+use super::super::{Change, Value};
 use super::Command;
 use super::flag::{DENY_OOM, WRITE};
 

@@ -128,12 +128,13 @@ fn flota(g: &mut Gen) -> Draft {
     match script {
         Script::Claim => claim(g, draft),
         Script::Dead => dead(g, draft),
-        Script::Defer => {
-            let draft = draft.text("1").text(stream(g));
-            held(g, draft, |g, draft| draft.text(g.rng.pick(&["0", "1000000", "3500000"])))
+        Script::Due => {
+            let draft = draft.text("4").text("z1").text("z2").text(stream(g)).text(stream(g));
+            draft.text(group(g)).text(g.rng.pick(&["1", "100"]))
         }
         Script::Ensure => ensure(g, draft),
         Script::Leave => draft.text("2").text(stream(g)).text(stream(g)).text(group(g)).text(consumer(g)),
+        Script::Move => moves(g, draft),
         Script::Reap => {
             let draft = draft.text("1").text(stream(g)).text(group(g));
             let draft = draft.text(g.rng.pick(&["0", "10000000"])).text(g.rng.pick(&["1", "10"]));
@@ -153,6 +154,7 @@ fn flota(g: &mut Gen) -> Draft {
             let draft = draft.text(g.rng.pick(&["", "g1", "g2"])).text(g.rng.pick(&["", "0", "1"]));
             (0..1 + g.rng.below(3)).fold(draft, |draft, _| draft.word(streams::whole_id(g)))
         }
+        Script::Retry => retry(g, draft),
         Script::Tail => draft.text("3").text(stream(g)).text(stream(g)).text("s9"),
         Script::Trim => trim(g, draft),
     }
@@ -183,7 +185,7 @@ fn claim(g: &mut Gen, draft: Draft) -> Draft {
     let draft = draft.text("3").text(stream(g)).text("s3").text("h1");
     let fence = g.rng.pick(&["", "", "", "7"]);
     let draft = draft.text(group(g)).text(consumer(g)).text("0").text(fence);
-    let from = g.rng.pick(&["", "@free", "@retry", "c1", "c2"]);
+    let from = g.rng.pick(&["", "@free", "c1", "c2"]);
     let idle = g.rng.pick(&["0", "0", "3600000"]);
     let draft = draft.text(from).text(idle).text("-").text(g.rng.pick(&["1", "2", "100"]));
     let dead = g.rng.pick(&["2", "5", "1000000000"]);
@@ -201,6 +203,26 @@ fn dead(g: &mut Gen, draft: Draft) -> Draft {
         let draft = draft.word(streams::whole_id(g)).text("why").text("3").text("2");
         if g.rng.chance(50) { draft.text("2").text("body").text("kept") } else { draft.text("0") }
     })
+}
+
+fn retry(g: &mut Gen, draft: Draft) -> Draft {
+    let draft = draft.text("5").text(stream(g)).text("z3").text("h3").text("z1").text("h1");
+    let fence = g.rng.pick(&["", "", "", "7"]);
+    let entries = 1 + g.rng.below(2);
+    let draft = draft.text(group(g)).text(consumer(g)).text("0").text(fence).text(entries.to_string());
+    (0..entries).fold(draft, |draft, _| {
+        // Due at once or not within the sequence: what is between depends on how fast a server is.
+        let draft = draft.word(streams::whole_id(g)).text(g.rng.pick(&["-10000000", "10000000"]));
+        let draft = draft.text(g.rng.pick(&["2", "3"])).text(g.rng.pick(&["0", "1"]));
+        if g.rng.chance(50) { draft.text("2").text("body").text("kept") } else { draft.text("0") }
+    })
+}
+
+fn moves(g: &mut Gen, draft: Draft) -> Draft {
+    let draft = draft.text("5").text("z3").text("h3").text(stream(g)).text("z1").text("h1");
+    let draft = draft.text(g.rng.pick(&["", "g1", "g2"])).text(consumer(g)).text("0");
+    let fence = g.rng.pick(&["", "", "", "7"]);
+    draft.text(fence).text(g.rng.pick(&["1", "100"])).text(g.rng.pick(&["10", "1048576"]))
 }
 
 fn ensure(g: &mut Gen, draft: Draft) -> Draft {

@@ -227,7 +227,7 @@ impl Expect {
             Command::Info | Command::Add(_) => Self::Bulk,
             Command::ReadGroup(_) | Command::Read(_) => Self::TreeOrNil,
             Command::Eval(eval, _) => match eval.script {
-                Script::Release | Script::Leave | Script::Reap | Script::Rejoin => Self::Int,
+                Script::Cancel | Script::Release | Script::Leave | Script::Reap | Script::Rejoin => Self::Int,
                 Script::Claim
                 | Script::Dead
                 | Script::Due
@@ -236,6 +236,7 @@ impl Expect {
                 | Script::Renew
                 | Script::Replay
                 | Script::Retry
+                | Script::Schedule
                 | Script::Tail
                 | Script::Trim => Self::Tree,
             },

@@ -103,6 +103,8 @@ mutants! {
     RetryNever, "retry-never", [28, 19], "retries that are due are never moved";
     RetryStreamUnread, "retry-stream-unread", [19, 28, 48], "retry streams are never read";
     AttemptForgotten, "attempt-forgotten", [27, 28], "a retry does not say which attempt it is";
+    ScheduledAtOnce, "scheduled-at-once", [50], "a message that is to wait is stored at once";
+    ScheduledUnmoved, "scheduled-unmoved", [50, 19], "scheduled messages that are due are never moved";
     RetryForAll, "retry-for-all", [49], "retries that are due are moved to the partition, where every group gets them";
     RetryAsRelease, "retry-as-release", [28, 27], "a retry is given back at once and does not count";
     CreditNotReserved, "credit-not-reserved", [29], "a read reserves no credit for what it brings";
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn every_invariant_of_the_core_has_a_fault_that_proves_it() {
         let proved: BTreeSet<u8> = Mutant::ALL.iter().map(|mutant| mutant.invariants()[0]).collect();
-        let all: BTreeSet<u8> = (1..=21).chain(26..=29).chain(37..=45).chain([48, 49]).collect();
+        let all: BTreeSet<u8> = (1..=21).chain(26..=29).chain(37..=45).chain(48..=50).collect();
         assert_eq!(proved, all);
     }
 }

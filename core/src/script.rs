@@ -7,6 +7,8 @@
 /// A script. [`Command::Eval`](crate::command::Command::Eval) runs one, by checksum where the broker has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Script {
+    /// Takes scheduled messages out of their bucket.
+    Cancel,
     /// Takes over pending entries page by page: from the dead, from `@free`, or one's own lost replies. Moves poison to the
     /// dead letters before any handler sees it.
     Claim,
@@ -32,6 +34,8 @@ pub enum Script {
     Replay,
     /// Copies entries to the group's bucket, until their retry is due, then acknowledges them.
     Retry,
+    /// Puts a message into a topic's bucket until it is due.
+    Schedule,
     /// The last generated id of each stream.
     Tail,
     /// Removes what every registered group has done with.
@@ -40,7 +44,8 @@ pub enum Script {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
+        Self::Cancel,
         Self::Claim,
         Self::Dead,
         Self::Due,
@@ -53,6 +58,7 @@ impl Script {
         Self::Renew,
         Self::Replay,
         Self::Retry,
+        Self::Schedule,
         Self::Tail,
         Self::Trim,
     ];
@@ -61,6 +67,7 @@ impl Script {
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
+            Self::Cancel => include_str!("scripts/cancel.lua"),
             Self::Claim => include_str!("scripts/claim.lua"),
             Self::Dead => include_str!("scripts/dead.lua"),
             Self::Due => include_str!("scripts/due.lua"),
@@ -73,6 +80,7 @@ impl Script {
             Self::Renew => include_str!("scripts/renew.lua"),
             Self::Replay => include_str!("scripts/replay.lua"),
             Self::Retry => include_str!("scripts/retry.lua"),
+            Self::Schedule => include_str!("scripts/schedule.lua"),
             Self::Tail => include_str!("scripts/tail.lua"),
             Self::Trim => include_str!("scripts/trim.lua"),
         }
@@ -82,6 +90,7 @@ impl Script {
     #[must_use]
     pub const fn sha1(self) -> &'static str {
         match self {
+            Self::Cancel => "4624270bf163e7f94508de537cfda8d8ea756e88",
             Self::Claim => "aebd9477f31b9c107ddeb462a1b25df4655ffe86",
             Self::Dead => "7fde181b770e79d7454beba245ba43dc6b81528e",
             Self::Due => "a793cfd5991ff3c8c4dce14b9f0d8e2e0a7c99b8",
@@ -94,6 +103,7 @@ impl Script {
             Self::Renew => "852cf392361157adbabfb2b2a2649f849f0c888a",
             Self::Replay => "353b7e7b1e1f16230c3e99bf88c3ca84a24dee1c",
             Self::Retry => "594e2675573ca0cc87eeb74da3b6bbbb63634ad3",
+            Self::Schedule => "f4ea7c0d98373366acc6baba6d1371d8d0488519",
             Self::Tail => "5676994c293ad0058782b202f44a10b567a08828",
             Self::Trim => "56eced5b2aac1631527603213cc18d474f2a72a1",
         }

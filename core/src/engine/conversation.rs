@@ -118,6 +118,8 @@ conversations! {
     retry_stream_gone
     round_robin
     scarce
+    scheduled
+    scheduled_elsewhere
     shutdown
     shutdown_unanswered
     shutdown_with_work

@@ -16,7 +16,7 @@ use crate::id::{BrokerId, ConnId, DeliveryId, OpId, SubId};
 use crate::op::{Call, Op, Outcome, Policy, Send, Start, Sub, Verdict};
 use crate::output::{BrokerChange, BrokerEvent, Closed, ClosedReason, Delivery, Event, Output};
 use crate::script::Script;
-use crate::time::Mono;
+use crate::time::{Mono, Wall};
 use crate::topic::{Message, TopicSpec};
 
 /// Says the lines of one conversation to an engine, and writes down what it answers.
@@ -231,6 +231,8 @@ impl Runner {
             match name {
                 "once" => send.policy = Policy::AtMostOnce,
                 "wait" => send.wait = Some(duration(value)),
+                "delay" => send.message = send.message.delay(duration(value)),
+                "at" => send.message = send.message.at(Wall(value.parse().expect("milliseconds"))),
                 "key" => send.message = send.message.key(value.to_string()),
                 "partitions" => send.topic = self.topic(topic, value.parse().expect("a number")),
                 other => panic!("no such option of send: {other:?}"),
@@ -333,7 +335,10 @@ impl Runner {
                     Ok(Outcome::Stored(stored)) => {
                         let id = self.shorten(&stored.id.to_string());
                         let broker = self.brokers.name(stored.broker);
-                        format!("stored {id} b{broker} p{} {}", stored.partition, stored.entry)
+                        match stored.due {
+                            None => format!("stored {id} b{broker} p{} {}", stored.partition, stored.entry),
+                            Some(due) => format!("scheduled {id} b{broker} p{} for {}", stored.partition, due.0),
+                        }
                     }
                     Ok(Outcome::Reply(reply)) => format!("{:?}", reply.view()),
                     Err(error) => error.to_string(),

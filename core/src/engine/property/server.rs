@@ -237,7 +237,13 @@ fn script(eval: &Eval, roll: u32, served: &mut Served, build: &mut ReplyBuilder)
         Script::Trim => {
             build.array(2).bulk(b"ok").int(if roll % 16 == 2 { 10_000 } else { i64::from(roll % 3) });
         }
-        Script::Leave | Script::Reap | Script::Rejoin => {
+        Script::Schedule if roll % 4 == 1 => {
+            build.array(1).bulk(b"oom");
+        }
+        Script::Schedule => {
+            build.array(2).bulk(if roll % 4 == 2 { b"known" } else { b"ok" }).bulk(b"1700000060000");
+        }
+        Script::Cancel | Script::Leave | Script::Reap | Script::Rejoin => {
             build.int(i64::from(roll % 2));
         }
         Script::Release => {

@@ -6,6 +6,10 @@
 //! before the next survey, by when whoever knew of it should have moved it. So a consumer for which nothing is due asks
 //! once a survey; and what a consumer leaves that dies is late by no more than a survey's period and that second.
 //!
+//! Scheduled messages are put away by producers, which do not stay. While some are due within a minute, or were, they
+//! are asked for each second: those scheduled for later than a survey's period are late by a few milliseconds, others by
+//! up to that period at first, and by up to a second in a busy time.
+//!
 //! A group's retry stream of a partition exists from the first retry on. It is read from when it is known to exist.
 
 use alloc::collections::VecDeque;
@@ -33,6 +37,10 @@ const SLACK: Duration = Duration::from_millis(5);
 const GRID_US: u64 = 20_000;
 /// How long others have to move what they know of, on average.
 const OTHERS: Duration = Duration::from_secs(1);
+/// Scheduled messages that are due within this time, or were, are looked after …
+const SOON: Duration = Duration::from_secs(60);
+/// … that often.
+const EACH: Duration = Duration::from_secs(1);
 /// How long a refused move waits.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Entries, and bytes, of one move.
@@ -49,6 +57,8 @@ pub(super) struct Buckets {
     asked: VecDeque<Vec<u16>>,
     /// When to ask again before the next survey.
     again: Option<Mono>,
+    /// Scheduled messages are asked for each second until then.
+    busy_until: Mono,
     /// Whether anything waited when it was last said: scheduled messages, retries.
     waits: [bool; 2],
     /// A refusal was told once.
@@ -141,10 +151,28 @@ impl Consumer {
         }
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.buckets.waits[usize::from(retries)] = next_ms.is_some();
+        if !retries {
+            return self.plan_scheduled(at, next_ms.map(Duration::from_millis), cx);
+        }
         // Later ones are found by the next survey.
         if let Some(next) = next_ms.map(Duration::from_millis).filter(|next| *next < self.spec.claim_period) {
             let share = u32::try_from(fnv1a(self.name.as_bytes()) % 100).unwrap_or(0);
             self.plan_due(at, cx.now.mono + next + OTHERS / 2 + OTHERS * share / 100, cx);
+        }
+    }
+
+    /// Nobody here has put scheduled messages away, so nobody knows of new ones: while there are some that are due soon,
+    /// or have been, they are asked for each second.
+    fn plan_scheduled(&mut self, at: u32, next: Option<Duration>, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if next.is_some_and(|next| next < SOON) {
+            reader.buckets.busy_until = cx.now.mono + SOON;
+        }
+        if cx.now.mono < reader.buckets.busy_until {
+            let wait = next.map_or(EACH, |next| (next + SLACK).min(EACH));
+            // What is due is being moved; the rest of it follows at once, without being asked for.
+            let wait = if next == Some(Duration::ZERO) { EACH } else { wait };
+            self.plan_due(at, cx.now.mono + wait, cx);
         }
     }
 
@@ -217,7 +245,8 @@ impl Consumer {
         if !reader.is_live() || self.stop.is_some() || reader.bad.get(stream as usize) != Some(&false) {
             return;
         }
-        if cx.mutant(Mutant::RetryNever) {
+        let unmoved = if is_retry_stream(stream) { Mutant::RetryNever } else { Mutant::ScheduledUnmoved };
+        if cx.mutant(unmoved) {
             return;
         }
         let Some(bucket) = reader.buckets.all.get_mut(stream as usize) else { return };

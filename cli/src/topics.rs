@@ -103,7 +103,8 @@ fn human(args: &TopicsArgs, topics: &[TopicReport]) -> String {
 }
 
 fn totals(topics: &[TopicReport]) -> Table {
-    let mut table = Table::new(&["TOPIC", "BROKERS", "GROUPS", "LENGTH", "PENDING", "LAG", "OLDEST", "SCHEDULED", "DEAD"]);
+    let mut table =
+        Table::new(&["TOPIC", "BROKERS", "GROUPS", "LENGTH", "PENDING", "LAG", "OLDEST", "SCHEDULED", "DEAD"]);
     for topic in topics {
         let partitions = || topic.brokers.iter().flat_map(|broker| &broker.partitions);
         let groups = || partitions().flat_map(|partition| &partition.groups);

@@ -58,6 +58,11 @@ pub const ALL: &[(u8, &str, &str)] = &[
     (45, "orphans", "no entry stays pending under a living consumer in nobody's hand for long"),
     (48, "progress in need", "consumption goes on while a broker's memory is full"),
     (49, "retries are private", "no group ever sees a retry of another"),
+    (
+        50,
+        "scheduled messages",
+        "a scheduled message is moved once, neither before it is due nor much later, and never lost",
+    ),
 ];
 
 /// An invariant's short name.

@@ -259,9 +259,7 @@ impl Producer {
                 let name = self.topics.get(topic as usize).map_or("", |topic| topic.spec.name());
                 Command::Eval(schedule(name, sending, due, cx.now.mono).into(), By::Sha1)
             }
-            _ => {
-                Command::Add(Add { key, body: sending.body.clone(), id: sending.id.0, extra: sending.extra.clone() })
-            }
+            _ => Command::Add(Add { key, body: sending.body.clone(), id: sending.id.0, extra: sending.extra.clone() }),
         };
         cx.effect(Effect::Command { broker, command, route: Route::Op(op) });
     }

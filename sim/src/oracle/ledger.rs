@@ -7,12 +7,13 @@ use flota_core::id::BrokerId;
 use flota_core::op::OpError;
 use flota_core::output::BrokerChange;
 use flota_core::reply::StreamId;
+use flota_core::script::Script;
 
 use super::Hands;
 use super::hands::Spot;
 use crate::broker::{Change, Why, msgpack};
 use crate::plan::Plan;
-use crate::seen::{Host, Item, Phase, Place, Seen, What};
+use crate::seen::{Host, Item, Phase, Place, Seen, What, Word};
 use crate::world;
 
 /// What is known so far.
@@ -271,6 +272,8 @@ impl Ledger {
 
     fn change(&mut self, broker: u32, at: u64, change: &Change) {
         let recovering = self.recovering.get(broker as usize).copied().unwrap_or(false);
+        // What was scheduled was stored when it was.
+        let moves = self.hands.running(broker) == Some(Word::Script(Script::Move));
         match change {
             Change::Added { key, id, fields } => {
                 let item = world::item_in(fields);
@@ -285,7 +288,7 @@ impl Ledger {
                 {
                     if dead {
                         state.dead += 1;
-                    } else if !again {
+                    } else if !again && !moves {
                         state.stores.push((broker, *id, at));
                     }
                 }
@@ -348,6 +351,12 @@ impl Ledger {
                 match value.as_ref().and_then(msgpack::texts) {
                     Some(fields) => {
                         let item = world::item_in(&fields);
+                        if let Some(state) = item.and_then(|item| self.items.get_mut(item.0 as usize))
+                            && is_scheduled(key)
+                            && !recovering
+                        {
+                            state.stores.push((broker, StreamId::MIN, at));
+                        }
                         bucket.insert(field.clone(), WaitingState { item, fields });
                     }
                     None => drop(bucket.remove(field)),
@@ -396,6 +405,11 @@ pub(super) fn field<'a>(fields: &'a [Bytes], name: &[u8]) -> Option<&'a Bytes> {
 /// … as a number.
 pub(super) fn number(fields: &[Bytes], name: &[u8]) -> Option<u32> {
     std::str::from_utf8(field(fields, name)?).ok()?.parse().ok()
+}
+
+/// Whether a hash holds scheduled messages.
+pub(super) fn is_scheduled(key: &Bytes) -> bool {
+    is_bucket(key) && key.starts_with(b"streaming:mq:delay:")
 }
 
 /// Whether a hash holds what waits in a bucket.

@@ -48,12 +48,13 @@ pub(crate) enum Deed {
     Hang,
 }
 
-/// What a handler does with a message that has been delivered so many times.
+/// What a handler of a group does with a message that has been delivered so many times.
 #[must_use]
-pub(crate) fn deed(fate: Fate, attempt: u32) -> Deed {
+pub(crate) fn deed(fate: Fate, group: u8, attempt: u32) -> Deed {
     match fate {
         Fate::Done => Deed::Settle(Given::Done, 1),
         Fate::Retry(times) if attempt <= u32::from(times) => Deed::Settle(Given::Retry, 1),
+        Fate::Fails(in_group) if in_group == group => Deed::Settle(Given::Retry, 1),
         Fate::Reject => Deed::Settle(Given::Reject, 1),
         Fate::Crash(times) if attempt <= u32::from(times) => Deed::Crash,
         Fate::Hang => Deed::Hang,
@@ -113,6 +114,7 @@ mod tests {
             bytes: 600,
             at_most_once: false,
             cancel_after_us: None,
+            delay_ms: None,
             fate: Fate::Done,
         };
         let body = body(Item(4711), &work);

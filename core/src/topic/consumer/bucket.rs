@@ -96,6 +96,10 @@ impl Buckets {
 impl Consumer {
     /// Asks what is due, and which retry streams there are.
     pub(super) fn ask_due(&mut self, at: u32, cx: &mut Cx<'_>) {
+        self.ask(at, true, cx);
+    }
+
+    fn ask(&mut self, at: u32, streams_too: bool, cx: &mut Cx<'_>) {
         let (topic, group) = (self.spec.topic.clone(), self.spec.group.clone());
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         if !reader.is_live() || !reader.buckets.asked.is_empty() || self.stop.is_some() {
@@ -107,7 +111,7 @@ impl Consumer {
         let left_out = reader.bad.iter().zip(&reader.absent);
         let streams = reader.keys.iter().zip(0u16..).zip(left_out);
         let absent: Vec<(Key, u16)> = streams
-            .filter(|(_, (bad, absent))| **absent && !**bad)
+            .filter(|(_, (bad, absent))| streams_too && **absent && !**bad)
             .map(|((key, stream), _)| (key.clone(), stream))
             .collect();
         let indexes = [key::retry_index(topic.name(), &group), key::delay_index(topic.name())];
@@ -186,7 +190,7 @@ impl Consumer {
     pub(super) fn on_due_time(&mut self, at: u32, cx: &mut Cx<'_>) {
         if let Some(reader) = self.readers.get_mut(at as usize) {
             reader.buckets.again = None;
-            self.ask_due(at, cx);
+            self.ask(at, false, cx);
         }
     }
 

@@ -172,6 +172,7 @@ fn scenarios(mutant: Mutant) -> Vec<Scenario> {
         | Mutant::RetryStreamUnread
         | Mutant::AttemptForgotten
         | Mutant::RetryForAll => &[Scenario::Poison],
+        Mutant::ScheduledAtOnce | Mutant::ScheduledUnmoved => &[Scenario::Retries],
         Mutant::FullTableGrows | Mutant::NetworkUnchecked | Mutant::HostNameDialled => &[Scenario::Flood],
         _ => &[Scenario::Swarm],
     };
@@ -182,6 +183,7 @@ fn scenarios(mutant: Mutant) -> Vec<Scenario> {
         Scenario::Partition,
         Scenario::Flood,
         Scenario::Poison,
+        Scenario::Retries,
         Scenario::Conditions,
         Scenario::Answers,
         Scenario::Rolling,

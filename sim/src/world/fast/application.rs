@@ -35,6 +35,9 @@ impl FastService {
         if let Some(key) = work.key {
             message = message.key(format!("key-{key}"));
         }
+        if let Some(ms) = work.delay_ms {
+            message = message.delay(Duration::from_millis(ms));
+        }
         let policy = if work.at_most_once { Policy::AtMostOnce } else { Policy::AtLeastOnce };
         let send = Send { topic: self.topic(work.topic), message, policy, wait: None };
         let result = self.recorder.submit(&mut self.engine, now, Op::Send(send));
@@ -76,7 +79,7 @@ impl FastService {
     fn start_handler(&mut self, k: &mut Kernel, clock: &HostClock, now: Now, number: u64) -> bool {
         let Some(held) = self.hands.get(&number) else { return true };
         let (delivery, sub) = (held.delivery, held.sub);
-        let deed = deed(k, held);
+        let deed = deed(k, self.index, held);
         if self.recorder.started(&mut self.engine, now, delivery) == Err(Stale) {
             self.drop_hand(number);
             return true;
@@ -120,7 +123,7 @@ impl FastService {
 
     fn finish_handler(&mut self, k: &mut Kernel, now: Now, number: u64) {
         let Some(held) = self.hands.get(&number) else { return };
-        match deed(k, held) {
+        match deed(k, self.index, held) {
             Deed::Settle(given, _) => self.settle(k, now, number, given),
             Deed::SettleTwice(given) => {
                 let delivery = held.delivery;
@@ -262,12 +265,13 @@ impl FastService {
 }
 
 /// What a handler does with what is in its hand: as it has decided, or as the plan wants it.
-fn deed(k: &Kernel, held: &Held) -> Deed {
+fn deed(k: &Kernel, service: u32, held: &Held) -> Deed {
     if k.application.is_some() {
         return held.deed.unwrap_or(Deed::Hang);
     }
     let fate = held.item.and_then(|item| k.plan.work.get(item.0 as usize)).map_or_else(Default::default, |w| w.fate);
-    app::deed(fate, held.attempt)
+    let consumes = k.plan.services.get(service as usize).and_then(|plan| plan.consumes.get(held.sub as usize));
+    app::deed(fate, consumes.map_or(0, |consume| consume.group), held.attempt)
 }
 
 fn verdict(given: Given) -> Verdict {

@@ -126,6 +126,10 @@ fn flota(g: &mut Gen) -> Draft {
     let mut draft = draft.text(if by_checksum { script.sha1() } else { script.text() });
     draft.names.push(format!("script {name}"));
     match script {
+        Script::Cancel => {
+            let draft = draft.text("3").text("z4").text("h4").text("z2").text("0");
+            (0..1 + g.rng.below(2)).fold(draft, |draft, _| draft.text(g.rng.pick(SCHEDULED)))
+        }
         Script::Claim => claim(g, draft),
         Script::Dead => dead(g, draft),
         Script::Due => {
@@ -155,10 +159,18 @@ fn flota(g: &mut Gen) -> Draft {
             (0..1 + g.rng.below(3)).fold(draft, |draft, _| draft.word(streams::whole_id(g)))
         }
         Script::Retry => retry(g, draft),
+        Script::Schedule => {
+            let draft = draft.text("3").text("z4").text("h4").text("z2").text("0").text(g.rng.pick(SCHEDULED));
+            let draft = draft.text(g.rng.pick(&["-10000000", "10000000", "@1", "@9000000000000"]));
+            draft.text("payload").text(g.value()).text("id").text("m1")
+        }
         Script::Tail => draft.text("3").text(stream(g)).text(stream(g)).text("s9"),
         Script::Trim => trim(g, draft),
     }
 }
+
+/// Ids of messages that wait.
+const SCHEDULED: &[&str] = &["m1", "m2", "m3"];
 
 fn stream(g: &mut Gen) -> &'static str {
     if g.rng.chance(3) { g.any_key() } else { g.rng.pick(STREAMS) }
@@ -219,7 +231,8 @@ fn retry(g: &mut Gen, draft: Draft) -> Draft {
 }
 
 fn moves(g: &mut Gen, draft: Draft) -> Draft {
-    let draft = draft.text("5").text("z3").text("h3").text(stream(g)).text("z1").text("h1");
+    let (items, bodies, index) = g.rng.pick(&[("z3", "h3", "z1"), ("z4", "h4", "z2")]);
+    let draft = draft.text("5").text(items).text(bodies).text(stream(g)).text(index).text("h1");
     let draft = draft.text(g.rng.pick(&["", "g1", "g2"])).text(consumer(g)).text("0");
     let fence = g.rng.pick(&["", "", "", "7"]);
     draft.text(fence).text(g.rng.pick(&["1", "100"])).text(g.rng.pick(&["10", "1048576"]))

@@ -61,7 +61,7 @@ pub(crate) fn deed(fate: Fate, group: u8, attempt: u32) -> Deed {
         Fate::Slow(times) => Deed::Settle(Given::Done, u64::from(times)),
         Fate::Twice => Deed::SettleTwice(Given::Done),
         Fate::Release if attempt <= 1 => Deed::Settle(Given::Release, 1),
-        Fate::Retry(_) | Fate::Crash(_) | Fate::Release => Deed::Settle(Given::Done, 1),
+        Fate::Retry(_) | Fate::Crash(_) | Fate::Release | Fate::Fails(_) => Deed::Settle(Given::Done, 1),
     }
 }
 

@@ -206,9 +206,9 @@ impl Broker {
                 None => self.count_after(&stream, group.last).await?,
             };
             let oldest = if group.pending > 0 { self.oldest_pending(&stream, &group.name).await? } else { None };
-            let oldest = oldest.into_iter().chain(next).min();
-            let oldest_ms = oldest.map(|id| now_ms.saturating_sub(id.ms));
             let again = self.retries(topic, partition, &group.name).await?;
+            let oldest = oldest.into_iter().chain(next).chain(again.oldest).min();
+            let oldest_ms = oldest.map(|id| now_ms.saturating_sub(id.ms));
             groups.push(GroupReport {
                 pending: group.pending.saturating_add(again.pending),
                 retrying: again.waiting,

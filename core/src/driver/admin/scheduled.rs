@@ -10,7 +10,7 @@ use super::{Admin, Broker, check, parse, words};
 use crate::command::{Arg, By, Command, Eval};
 use crate::driver::client::Error;
 use crate::key;
-use crate::reply::View;
+use crate::reply::{StreamId, View};
 use crate::script::Script;
 use crate::topic::{MessageId, is_name};
 
@@ -23,6 +23,8 @@ pub(super) struct Retries {
     pub(super) pending: u64,
     /// … and not yet delivered.
     pub(super) lag: u64,
+    /// The oldest of both.
+    pub(super) oldest: Option<StreamId>,
 }
 
 impl Admin {
@@ -106,12 +108,16 @@ impl Broker {
         }
         let groups = self.read(words(["XINFO", "GROUPS", stream.as_str()]), parse::groups).await?;
         let Some(its) = groups.into_iter().find(|its| its.name == group) else {
-            return Ok(Retries { waiting, pending: 0, lag: length });
+            return Ok(Retries { waiting, lag: length, ..Retries::default() });
         };
         let lag = match its.lag {
             Some(lag) => lag,
             None => self.count_after(&stream, its.last).await?,
         };
-        Ok(Retries { waiting, pending: its.pending, lag })
+        let next = self.range(&stream, Some(its.last), StreamId::MAX, 1).await?;
+        let next = (!next.is_empty()).then(|| next.id(0));
+        let pending = if its.pending > 0 { self.oldest_pending(&stream, group).await? } else { None };
+        let oldest = pending.into_iter().chain(next).min();
+        Ok(Retries { waiting, pending: its.pending, lag, oldest })
     }
 }

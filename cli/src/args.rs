@@ -201,6 +201,9 @@ pub(crate) struct SendArgs {
     /// How many partitions the topic has on every broker; without it, as many as others have given it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) partitions: Option<u32>,
+    /// Deliver it so many seconds later; until then it waits on its broker
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) delay: Option<Duration>,
     /// A header; may be repeated
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header)]
     pub(crate) headers: Vec<(String, String)>,

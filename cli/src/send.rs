@@ -75,6 +75,9 @@ fn message(args: &SendArgs, body: Bytes) -> Message {
     if let Some(key) = &args.key {
         message = message.key(key.clone());
     }
+    if let Some(delay) = args.delay {
+        message = message.delay(delay);
+    }
     for (name, value) in &args.headers {
         message = message.header(name.clone(), value.clone());
     }

@@ -58,6 +58,7 @@ struct Group<'a> {
     group: &'a str,
     pending: u64,
     lag: u64,
+    retrying: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<&'a str>,
     oldest_ms: Option<u64>,
@@ -102,7 +103,8 @@ fn human(args: &TopicsArgs, topics: &[TopicReport]) -> String {
 }
 
 fn totals(topics: &[TopicReport]) -> Table {
-    let mut table = Table::new(&["TOPIC", "BROKERS", "GROUPS", "LENGTH", "PENDING", "LAG", "OLDEST", "DEAD"]);
+    let mut table =
+        Table::new(&["TOPIC", "BROKERS", "GROUPS", "LENGTH", "PENDING", "LAG", "OLDEST", "SCHEDULED", "DEAD"]);
     for topic in topics {
         let partitions = || topic.brokers.iter().flat_map(|broker| &broker.partitions);
         let groups = || partitions().flat_map(|partition| &partition.groups);
@@ -115,6 +117,7 @@ fn totals(topics: &[TopicReport]) -> Table {
             Cell::number(topic.pending),
             Cell::number(topic.lag),
             age(groups().filter_map(|group| group.oldest_ms).max()),
+            Cell::number(topic.scheduled),
             Cell::number(topic.dead),
         ]);
     }
@@ -122,17 +125,18 @@ fn totals(topics: &[TopicReport]) -> Table {
 }
 
 fn parts(topics: &[TopicReport]) -> Table {
-    let mut table = Table::new(&["BROKER", "PARTITION", "LENGTH", "GROUP", "PENDING", "LAG", "OLDEST"]);
+    let mut table = Table::new(&["BROKER", "PARTITION", "LENGTH", "GROUP", "PENDING", "LAG", "RETRYING", "OLDEST"]);
     for broker in topics.iter().flat_map(|topic| &topic.brokers) {
         for partition in &broker.partitions {
             let here =
                 || [Cell::text(&broker.address), Cell::number(partition.partition), Cell::number(partition.length)];
             if partition.groups.is_empty() {
-                let none = ["-"; 4].map(Cell::text);
+                let none = ["-"; 5].map(Cell::text);
                 table.row(here().into_iter().chain(none).collect());
             }
             for group in &partition.groups {
-                let numbers = [Cell::number(group.pending), Cell::number(group.lag), age(group.oldest_ms)];
+                let counts = [group.pending, group.lag, group.retrying].map(Cell::number);
+                let numbers = counts.into_iter().chain([age(group.oldest_ms)]);
                 table.row(here().into_iter().chain([Cell::text(&group.group)]).chain(numbers).collect());
             }
         }

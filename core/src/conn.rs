@@ -227,13 +227,16 @@ impl Expect {
             Command::Info | Command::Add(_) => Self::Bulk,
             Command::ReadGroup(_) | Command::Read(_) => Self::TreeOrNil,
             Command::Eval(eval, _) => match eval.script {
-                Script::Release | Script::Leave | Script::Reap | Script::Rejoin => Self::Int,
+                Script::Cancel | Script::Release | Script::Leave | Script::Reap | Script::Rejoin => Self::Int,
                 Script::Claim
                 | Script::Dead
-                | Script::Defer
+                | Script::Due
                 | Script::Ensure
+                | Script::Move
                 | Script::Renew
                 | Script::Replay
+                | Script::Retry
+                | Script::Schedule
                 | Script::Tail
                 | Script::Tick
                 | Script::Trim => Self::Tree,

@@ -106,6 +106,60 @@ pub fn retry_stream(topic: &str, partition: u32, group: &str) -> Key {
     format!("stream:topic:{topic}:p:{partition}:retry:{group}").into()
 }
 
+/// The topic, partition and group of a retry stream from its name; none for any other key.
+#[must_use]
+pub fn parse_retry_stream(key: &str) -> Option<(&str, u32, &str)> {
+    let (partition, group) = key.rsplit_once(":retry:")?;
+    let (topic, number) = parse_partition(partition)?;
+    if crate::topic::is_name(group) { Some((topic, number, group)) } else { None }
+}
+
+/// Where messages wait that are not due yet: a sorted set of items by their due times, a hash of what they are, and the
+/// index of all such sorted sets of a topic or group, by the earliest due time of each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// Items, by due time in milliseconds of the server's clock.
+    pub items: Key,
+    /// Item to packed fields.
+    pub bodies: Key,
+    /// Partition to earliest due time.
+    pub index: Key,
+}
+
+/// A group's retries of one partition that are not due yet.
+#[must_use]
+pub fn retry_bucket(topic: &str, partition: u32, group: &str) -> Bucket {
+    let index = retry_index(topic, group);
+    let items = format!("{}:{partition}", index.as_str());
+    Bucket { bodies: format!("{items}:body").into(), items: items.into(), index }
+}
+
+/// Which partitions have retries of a group that are not due yet.
+#[must_use]
+pub fn retry_index(topic: &str, group: &str) -> Key {
+    format!("streaming:mq:retry:{topic}:{group}").into()
+}
+
+/// A topic's scheduled messages of one partition.
+#[must_use]
+pub fn delay_bucket(topic: &str, partition: u32) -> Bucket {
+    let index = delay_index(topic);
+    let items = format!("{}:{partition}", index.as_str());
+    Bucket { bodies: format!("{items}:body").into(), items: items.into(), index }
+}
+
+/// Which partitions have scheduled messages.
+#[must_use]
+pub fn delay_index(topic: &str) -> Key {
+    format!("streaming:mq:delay:{topic}").into()
+}
+
+/// Never exists: for a script's argument that has nothing to name.
+#[must_use]
+pub fn nothing() -> Key {
+    "streaming:mq:nothing".into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,6 +168,8 @@ mod tests {
     fn partitions_are_told_from_what_lies_beside_them() {
         assert_eq!(parse_partition(partition("a.b", 17).as_str()), Some(("a.b", 17)));
         assert_eq!(parse_partition(partition("t", 0).as_str()), Some(("t", 0)));
+        assert_eq!(parse_retry_stream(retry_stream("t", 3, "g").as_str()), Some(("t", 3, "g")));
+        assert_eq!(parse_retry_stream(partition("t", 3).as_str()), None);
         let others = [
             retry_stream("t", 0, "g").as_str().into(),
             dead_letters("t").as_str().into(),

@@ -101,15 +101,20 @@ mutants! {
     ClaimAlive, "claim-alive", [26], "entries of consumers that are alive are claimed";
     LimitOffByOne, "limit-off-by-one", [27], "a message is delivered once more than the limit";
     BackoffHalved, "backoff-halved", [28], "a retry comes after half its delay";
-    RetryNotDue, "retry-not-due", [28, 26], "retries are claimed before they are due";
-    RetryNever, "retry-never", [28, 19], "retries are never claimed";
+    RetryNotDue, "retry-not-due", [28], "retries are due at once";
+    RetryNever, "retry-never", [28, 19], "retries that are due are never moved";
+    RetryStreamUnread, "retry-stream-unread", [19, 28, 48], "retry streams are never read";
+    AttemptForgotten, "attempt-forgotten", [27, 28], "a retry does not say which attempt it is";
+    ScheduledAtOnce, "scheduled-at-once", [53], "a message that is to wait is stored at once";
+    ScheduledUnmoved, "scheduled-unmoved", [53, 19], "scheduled messages that are due are never moved";
+    RetryForAll, "retry-for-all", [52], "retries that are due are moved to the partition, where every group gets them";
     RetryAsRelease, "retry-as-release", [28, 27], "a retry is given back at once and does not count";
     CreditNotReserved, "credit-not-reserved", [29], "a read reserves no credit for what it brings";
     CreditLeaked, "credit-leaked", [29, 41, 19], "an answered read keeps its credit";
     CreditFreedTwice, "credit-freed-twice", [29, 41], "a verdict frees the credit of two messages";
     OrphansForgotten, "orphans-forgotten", [45, 19], "what a lost read took is forgotten, and no survey explains it";
     ReadLossForgotten, "read-loss-forgotten", [45], "what a lost read took is left to the surveys";
-    DeferOrphanDropped, "defer-orphan-dropped", [45], "a deferral whose answer was lost is not sent again";
+    RetryOrphanDropped, "retry-orphan-dropped", [45], "a retry whose answer was lost is not put away again";
     // ---- leases: the member ----
     BeliefTooLong, "belief-too-long", [24, 23], "a lease is believed for its whole time from the answer on";
     BeliefByTimer, "belief-by-timer", [23, 24], "a lease is believed until a timer ends it, however late that fires";
@@ -260,7 +265,7 @@ mod tests {
     #[test]
     fn every_invariant_of_the_core_has_a_fault_that_proves_it() {
         let proved: BTreeSet<u8> = Mutant::ALL.iter().map(|mutant| mutant.invariants()[0]).collect();
-        let all: BTreeSet<u8> = (1..=21).chain([23, 24]).chain(26..=29).chain(37..=46).chain(48..=51).collect();
+        let all: BTreeSet<u8> = (1..=21).chain([23, 24]).chain(26..=29).chain(37..=46).chain(48..=53).collect();
         assert_eq!(proved, all);
     }
 }

@@ -10,6 +10,7 @@ use crate::command::Command;
 use crate::config::Endpoint;
 use crate::id::BrokerId;
 use crate::reply::{ErrorReply, Reply, StreamId};
+use crate::time::Wall;
 use crate::topic::{Message, MessageId, TopicSpec};
 
 /// An operation: accepted and answered exactly once, or refused at once with its argument.
@@ -71,8 +72,10 @@ pub struct Stored {
     pub broker: BrokerId,
     /// The partition's number.
     pub partition: u32,
-    /// The entry, unique only together with broker and partition.
+    /// The entry, unique only together with broker and partition; all zero while the message is scheduled.
     pub entry: StreamId,
+    /// When it is due by the broker's clock, if it is scheduled.
+    pub due: Option<Wall>,
 }
 
 /// Why an accepted operation failed.

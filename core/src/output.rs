@@ -213,8 +213,12 @@ pub struct Delivery {
     pub broker: BrokerId,
     /// Its partition's number.
     pub partition: u32,
-    /// How often it has been delivered, this time included.
+    /// Whether its entry lies in the group's retry stream of that partition, and not in the partition itself.
+    pub retry: bool,
+    /// How often this entry has been delivered, this time included. A retry makes a new entry.
     pub deliveries: u32,
+    /// How often the message has been delivered to this group, this time and earlier entries included.
+    pub attempt: u32,
     /// The batch it came in.
     pub batch: Arc<Entries>,
     /// Its place in the batch.
@@ -222,7 +226,7 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// Its entry id, unique only together with broker and partition.
+    /// Its entry id, unique only together with broker, partition, and whether it is a retry.
     #[must_use]
     pub fn entry(&self) -> StreamId {
         self.batch.id(self.index as usize)

@@ -7,17 +7,21 @@
 /// A script. [`Command::Eval`](crate::command::Command::Eval) runs one, by checksum where the broker has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Script {
-    /// Takes over pending entries page by page: from the dead, from `@free`, from `@retry`, or one's own lost replies. Moves
-    /// poison to the dead letters before any handler sees it.
+    /// Takes scheduled messages out of their bucket.
+    Cancel,
+    /// Takes over pending entries page by page: from the dead, from `@free`, or one's own lost replies. Moves poison to the
+    /// dead letters before any handler sees it.
     Claim,
     /// Copies entries to the dead letters, then acknowledges them.
     Dead,
-    /// Hands entries to `@retry`, claimable after a delay.
-    Defer,
+    /// What waits in a group's buckets and when the first of it is due; which of its retry streams there are.
+    Due,
     /// Registers a topic and its groups, and creates what is missing.
     Ensure,
     /// Removes a consumer's name where it holds nothing.
     Leave,
+    /// Moves what is due from a bucket to its stream.
+    Move,
     /// Removes names of consumers that hold nothing and have been idle for long.
     Reap,
     /// Recreates a deleted group where it was, on a stream that has not been replaced.
@@ -28,6 +32,10 @@ pub enum Script {
     Renew,
     /// Moves dead letters back.
     Replay,
+    /// Copies entries to the group's bucket, until their retry is due, then acknowledges them.
+    Retry,
+    /// Puts a message into a topic's bucket until it is due.
+    Schedule,
     /// The last generated id of each stream.
     Tail,
     /// A lease: heartbeat, expiry, renewal, release, sharing and granting of partitions in one call per group.
@@ -38,17 +46,21 @@ pub enum Script {
 
 impl Script {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
+        Self::Cancel,
         Self::Claim,
         Self::Dead,
-        Self::Defer,
+        Self::Due,
         Self::Ensure,
         Self::Leave,
+        Self::Move,
         Self::Reap,
         Self::Rejoin,
         Self::Release,
         Self::Renew,
         Self::Replay,
+        Self::Retry,
+        Self::Schedule,
         Self::Tail,
         Self::Tick,
         Self::Trim,
@@ -58,16 +70,20 @@ impl Script {
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
+            Self::Cancel => include_str!("scripts/cancel.lua"),
             Self::Claim => include_str!("scripts/claim.lua"),
             Self::Dead => include_str!("scripts/dead.lua"),
-            Self::Defer => include_str!("scripts/defer.lua"),
+            Self::Due => include_str!("scripts/due.lua"),
             Self::Ensure => include_str!("scripts/ensure.lua"),
             Self::Leave => include_str!("scripts/leave.lua"),
+            Self::Move => include_str!("scripts/move.lua"),
             Self::Reap => include_str!("scripts/reap.lua"),
             Self::Rejoin => include_str!("scripts/rejoin.lua"),
             Self::Release => include_str!("scripts/release.lua"),
             Self::Renew => include_str!("scripts/renew.lua"),
             Self::Replay => include_str!("scripts/replay.lua"),
+            Self::Retry => include_str!("scripts/retry.lua"),
+            Self::Schedule => include_str!("scripts/schedule.lua"),
             Self::Tail => include_str!("scripts/tail.lua"),
             Self::Tick => include_str!("scripts/tick.lua"),
             Self::Trim => include_str!("scripts/trim.lua"),
@@ -78,16 +94,20 @@ impl Script {
     #[must_use]
     pub const fn sha1(self) -> &'static str {
         match self {
-            Self::Claim => "a30f77c76b4c70a92d220b02062797b61ac4415a",
-            Self::Dead => "2d97daf5f1f6ba735c845e9215d0d413698da217",
-            Self::Defer => "7051571537801cbb1429687eb5c62fcd95174a7c",
+            Self::Cancel => "4624270bf163e7f94508de537cfda8d8ea756e88",
+            Self::Claim => "aebd9477f31b9c107ddeb462a1b25df4655ffe86",
+            Self::Dead => "7fde181b770e79d7454beba245ba43dc6b81528e",
+            Self::Due => "a793cfd5991ff3c8c4dce14b9f0d8e2e0a7c99b8",
             Self::Ensure => "2a6a4062ec9d34df5fb9f96df11ce379c6f7a6f3",
-            Self::Leave => "2f44536ef6ebaaad26df91855075bd7399714911",
+            Self::Leave => "f812d03c0da5bc9fb2b8b47ef1ccea4aeed1b4b8",
+            Self::Move => "14e4d1e64b5df72c456d0920b13d30282c222c36",
             Self::Reap => "30c9b16370be8dc223ccde008926dea5449a85e0",
             Self::Rejoin => "292580b80f9d5c29efd9f040cf0e8ef15a5f8de5",
             Self::Release => "56904f4f6465af4154fd7c0d05a97d5526d089bc",
             Self::Renew => "852cf392361157adbabfb2b2a2649f849f0c888a",
             Self::Replay => "353b7e7b1e1f16230c3e99bf88c3ca84a24dee1c",
+            Self::Retry => "594e2675573ca0cc87eeb74da3b6bbbb63634ad3",
+            Self::Schedule => "f4ea7c0d98373366acc6baba6d1371d8d0488519",
             Self::Tail => "5676994c293ad0058782b202f44a10b567a08828",
             Self::Tick => "3b19c352b09bfde5722f9f18618a9dc8b56f9271",
             Self::Trim => "56eced5b2aac1631527603213cc18d474f2a72a1",
@@ -99,15 +119,8 @@ impl Script {
     }
 }
 
-/// How long an entry in `@retry` must have been idle to be due: a deferral sets its idle time to this less the delay,
-/// so it is also the longest delay. Matches `scripts/defer.lua`.
-pub const RETRY_HORIZON_MS: u64 = 3_600_000;
-
 /// The consumer that holds entries given back; anybody claims from it at once.
 pub const FREE: &str = "@free";
-
-/// The consumer that holds entries whose retry is not due yet.
-pub const RETRY: &str = "@retry";
 
 #[cfg(test)]
 mod tests {
@@ -125,10 +138,5 @@ mod tests {
             });
             assert_eq!(script.sha1(), hex, "{script:?}");
         }
-    }
-
-    #[test]
-    fn the_horizon_is_the_one_in_the_script() {
-        assert!(Script::Defer.text().contains(&alloc::format!("{RETRY_HORIZON_MS} - ARGV")));
     }
 }

@@ -57,8 +57,10 @@ pub struct Stats {
     pub acked_elsewhere: u64,
     /// Messages claimed from others.
     pub claimed: u64,
-    /// Messages deferred for a retry.
+    /// Messages put away for a retry.
     pub deferred: u64,
+    /// Messages that were due and moved to their streams: retries and scheduled ones, whoever had put them away.
+    pub moved: u64,
     /// Messages moved to the dead letters by this process.
     pub dead: u64,
     /// Entries removed because every group had done with them.

@@ -44,6 +44,15 @@ impl Sub<Duration> for Mono {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Wall(pub i64);
 
+/// Before 1970 as the beginning of 1970; beyond the end of time as that.
+#[cfg(feature = "std")]
+impl From<std::time::SystemTime> for Wall {
+    fn from(time: std::time::SystemTime) -> Self {
+        let since = time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
 /// What every input carries: both clocks, read together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {

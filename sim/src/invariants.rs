@@ -47,7 +47,7 @@ pub const ALL: &[(u8, &str, &str)] = &[
     (24, "belief inside truth", "a member's belief ends before the server's"),
     (26, "claims not too early", "no entry changes its owner before it was idle for long enough"),
     (27, "attempts", "a message is delivered at most so often, and then becomes a dead letter, once"),
-    (28, "backoff", "a retry comes neither before it is due nor much later"),
+    (28, "backoff", "a retry is never lost, and comes neither before it is due nor much later"),
     (29, "credits", "a subscription never holds more than it may have in flight"),
     (37, "connections", "one connection and its readers per broker, none during a backoff"),
     (38, "the wait contract", "asking before the deadline yields nothing and keeps the deadline"),
@@ -63,6 +63,12 @@ pub const ALL: &[(u8, &str, &str)] = &[
     (49, "shares", "members have all partitions in equal shares soon after a change"),
     (50, "no needless move", "a change moves no partition between two members that stay, and none if nobody came or went"),
     (51, "drained before given", "a partition is given up when its messages are done with, or its time for that is over"),
+    (52, "retries are private", "no group ever sees a retry of another"),
+    (
+        53,
+        "scheduled messages",
+        "a scheduled message is moved once, neither before it is due nor much later, and never lost",
+    ),
 ];
 
 /// An invariant's short name.

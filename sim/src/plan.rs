@@ -229,6 +229,9 @@ pub struct Work {
     /// The sender takes it back after so many microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_after_us: Option<u64>,
+    /// It is to be delivered so much later, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
     /// What its handler does with it.
     #[serde(default)]
     pub fate: Fate,
@@ -254,6 +257,8 @@ pub enum Fate {
     Twice,
     /// Gives it back unhandled, once.
     Release,
+    /// Asks for a retry whenever it is of that group, and handles it in others.
+    Fails(u8),
 }
 
 /// Something that goes wrong for a while.

@@ -26,6 +26,8 @@ pub enum Scenario {
     Clocks,
     /// Messages that nobody can handle.
     Poison,
+    /// Retries and scheduled messages, of two groups of which one fails often.
+    Retries,
     /// Every broker and service is restarted, one by one.
     Rolling,
     /// Brokers fill up, refuse, stand still and are trimmed.
@@ -42,7 +44,7 @@ pub enum Scenario {
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Swarm,
         Self::Churn,
         Self::Crash,
@@ -50,6 +52,7 @@ impl Scenario {
         Self::Flood,
         Self::Clocks,
         Self::Poison,
+        Self::Retries,
         Self::Rolling,
         Self::Conditions,
         Self::Answers,
@@ -69,6 +72,7 @@ impl Scenario {
             Self::Flood => "flood",
             Self::Clocks => "clocks",
             Self::Poison => "poison",
+            Self::Retries => "retries",
             Self::Rolling => "rolling",
             Self::Conditions => "conditions",
             Self::Answers => "answers",
@@ -95,6 +99,7 @@ impl Scenario {
             Self::Flood => "strangers send noise, forgeries and newcomers",
             Self::Clocks => "clocks drift and are stepped",
             Self::Poison => "messages that nobody can handle",
+            Self::Retries => "retries and scheduled messages, while workers die and brokers fill up and restart",
             Self::Rolling => "every broker and service is restarted, one by one",
             Self::Conditions => "brokers fill up, refuse, stand still and are trimmed",
             Self::Answers => "connections end while answers are on their way",
@@ -189,6 +194,7 @@ fn hosts(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
         Scenario::Large => (1_000, 2_000),
         Scenario::Idle => (10, 3),
         Scenario::Rolling => (rng.between(2, 4), rng.between(2, 4)),
+        Scenario::Retries => (rng.between(1, 3), rng.between(2, 5)),
         Scenario::Answers => (rng.between(1, 3), rng.between(2, 3)),
         _ => (rng.between(1, 5), rng.between(1, 5)),
     };
@@ -216,6 +222,10 @@ fn hosts(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
     for index in 0..services {
         let consumes = if matches!(scenario, Scenario::Large | Scenario::Idle) || (index > 0 && rng.chance(200_000)) {
             Vec::new()
+        } else if scenario == Scenario::Retries {
+            // Two groups of each topic.
+            let group = (index % 2) as u8;
+            consumes(rng).into_iter().map(|consume| Consume { group, ..consume }).collect()
         } else {
             consumes(rng)
         };
@@ -253,6 +263,11 @@ fn work(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
     };
     for _ in 0..messages {
         let fate = fate(rng, scenario);
+        let delayed = match scenario {
+            Scenario::Retries => 400_000,
+            Scenario::Swarm | Scenario::Crash | Scenario::Churn | Scenario::Calm | Scenario::Clocks => 60_000,
+            _ => 0,
+        };
         plan.work.push(Work {
             at_ms: 500 + rng.below(until - 500),
             service: rng.below(plan.services.len() as u64) as u32,
@@ -261,6 +276,7 @@ fn work(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
             bytes: if rng.chance(20_000) { rng.between(1_000, 70_000) as u32 } else { rng.between(12, 300) as u32 },
             at_most_once: rng.chance(100_000),
             cancel_after_us: (scenario != Scenario::Calm && rng.chance(50_000)).then(|| rng.below(5_000)),
+            delay_ms: rng.chance(delayed).then(|| rng.between(1, 10_000)),
             fate,
         });
     }
@@ -272,6 +288,7 @@ fn fate(rng: &mut Rng, scenario: Scenario) -> Fate {
         Scenario::Calm | Scenario::Large => 0,
         Scenario::Poison | Scenario::Conditions => 300_000,
         Scenario::Answers => 700_000,
+        Scenario::Retries => 500_000,
         _ => 60_000,
     };
     if !rng.chance(odd) {
@@ -281,6 +298,10 @@ fn fate(rng: &mut Rng, scenario: Scenario) -> Fate {
         // Nothing that takes long: what is in nobody's hand shows when all is quiet.
         Scenario::Answers => {
             return *rng.pick(&[Fate::Retry(1), Fate::Retry(2), Fate::Retry(3), Fate::Twice, Fate::Release]);
+        }
+        Scenario::Retries => {
+            let fails = rng.below(2) as u8;
+            return *rng.pick(&[Fate::Fails(fails), Fate::Retry(1), Fate::Retry(7), Fate::Reject, Fate::Crash(1)]);
         }
         // Nothing that ends a process: its broker's condition is what matters.
         Scenario::Conditions => {

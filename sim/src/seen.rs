@@ -320,10 +320,14 @@ pub struct Delivered {
     pub broker: Option<u32>,
     /// The partition.
     pub partition: u32,
+    /// It lies in the group's retry stream of that partition.
+    pub retry: bool,
     /// The entry.
     pub entry: StreamId,
-    /// How often it was delivered, this time included.
+    /// How often the entry was delivered, this time included.
     pub deliveries: u32,
+    /// How often the message was, as the engine says.
+    pub attempt: u32,
 }
 
 /// A verdict, without its words.

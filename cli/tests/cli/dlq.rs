@@ -69,7 +69,8 @@ fn two_replays_at_once_bring_one_copy() {
     let address = redis.address();
     let lines: String = (0..500).map(|n| format!("{n}\n")).collect();
     bury(&redis, lines.as_bytes(), 500);
-    let before: u64 = redis.ask(&["XLEN", &stream_of("t")]).parse().unwrap();
+    let again = format!("{}:retry:g", stream_of("t"));
+    let before: u64 = redis.ask(&["XLEN", &again]).parse().unwrap();
     let replay = || {
         let mut command = flota(&at(&address, &["dlq", "replay", "t", "--all", "--json"]));
         command.stdout(std::process::Stdio::piped()).spawn().unwrap()
@@ -85,8 +86,12 @@ fn two_replays_at_once_bring_one_copy() {
         .sum();
     assert_eq!(replayed, 500);
     assert_eq!(redis.ask(&["XLEN", "stream:topic:t:dlq"]), "0");
-    let after: u64 = redis.ask(&["XLEN", &stream_of("t")]).parse().unwrap();
+    let after: u64 = redis.ask(&["XLEN", &again]).parse().unwrap();
     assert_eq!(after - before, 500);
+    let said = run(&at(&address, &["send", "t", "later", "--delay", "3600"]), b"").succeeded();
+    assert!(said.text().contains("sent 1 message"), "{said:?}");
+    let said = run(&at(&address, &["topics", "t", "--json"]), b"").succeeded();
+    assert_eq!(said.json()[0]["scheduled"], 1);
 }
 
 #[test]

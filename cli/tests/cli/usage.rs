@@ -12,7 +12,7 @@ fn wrong_usage_is_2_and_says_what_is_wrong() {
         (&["send", "t", "x", "--broker", "nowhere"], "HOST:PORT"),
         (&["send", "t", "x", "--allow", "ten"], "10.0.0.0/8"),
         (&["send", "t", "x", "--wait", "soon"], "number of seconds"),
-        (&["send", "t", "x", "--delay", "5"], "--delay"),
+        (&["send", "t", "x", "--delay", "soon"], "number of seconds"),
         (&["consume", "t"], "--group"),
         (&["consume", "t", "--group", "g", "--partitioned"], "not there yet"),
         (&["dlq", "drop", "t"], "<ID>"),

@@ -5,6 +5,7 @@
 mod dead;
 mod grow;
 mod parse;
+mod scheduled;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -58,7 +59,7 @@ pub struct TopicReport {
     pub lag: u64,
     /// Dead letters.
     pub dead: u64,
-    /// Messages whose time has not come. None are scheduled so far.
+    /// Scheduled messages whose time has not come.
     pub scheduled: u64,
     /// The same broker by broker, in the order of the fleet.
     pub brokers: Vec<TopicOnBroker>,
@@ -89,9 +90,11 @@ pub struct PartitionReport {
 pub struct GroupReport {
     /// The group's name.
     pub group: String,
-    /// Delivered and not settled.
+    /// Delivered and not settled, retries included.
     pub pending: u64,
-    /// Not yet delivered. Where the server does not say, as Redis before 7.0, it is counted, up to 1,000.
+    /// Retries whose time has not come.
+    pub retrying: u64,
+    /// Not yet delivered, retries included. Where the server does not say, as Redis before 7.0, it is counted, up to 1,000.
     pub lag: u64,
     /// The member that owns the partition, where partitions have owners.
     pub owner: Option<String>,
@@ -123,6 +126,7 @@ impl Admin {
                     report.add(&partition);
                     found.push(partition);
                 }
+                report.scheduled = report.scheduled.saturating_add(broker.scheduled(&report.topic).await?);
                 report.brokers.push(TopicOnBroker { address: broker.info.address.clone(), partitions: found });
             }
         }
@@ -141,10 +145,14 @@ impl Admin {
                 found.entry(name.into()).or_default().insert(partition);
             }
             if next == "0" {
-                return Ok(found);
+                break;
             }
             cursor = next;
         }
+        for name in broker.topics_with_scheduled(topic).await? {
+            found.entry(name).or_default();
+        }
+        Ok(found)
     }
 
     /// The brokers that can be asked.
@@ -200,9 +208,17 @@ impl Broker {
                 None => self.count_after(&stream, group.last).await?,
             };
             let oldest = if group.pending > 0 { self.oldest_pending(&stream, &group.name).await? } else { None };
-            let oldest = oldest.into_iter().chain(next).min();
+            let again = self.retries(topic, partition, &group.name).await?;
+            let oldest = oldest.into_iter().chain(next).chain(again.oldest).min();
             let oldest_ms = oldest.map(|id| now_ms.saturating_sub(id.ms));
-            groups.push(GroupReport { group: group.name, pending: group.pending, lag, owner: None, oldest_ms });
+            groups.push(GroupReport {
+                pending: group.pending.saturating_add(again.pending),
+                retrying: again.waiting,
+                lag: lag.saturating_add(again.lag),
+                group: group.name,
+                owner: None,
+                oldest_ms,
+            });
         }
         Ok(PartitionReport { partition, length, groups })
     }

@@ -132,14 +132,19 @@ impl Job {
         self.delivery.partition
     }
 
+    /// Whether its entry lies in the group's retry stream of its partition: entry ids of the two may be equal.
+    #[must_use]
+    pub fn is_retry(&self) -> bool {
+        self.delivery.retry
+    }
+
     /// Which attempt this is, from 1: earlier ones ended in a retry, or with their consumer.
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        let said = self.field(b"attempt").and_then(|n| core::str::from_utf8(n).ok()?.parse().ok()).unwrap_or(1);
-        said.max(self.deliveries()).max(1)
+        self.delivery.attempt
     }
 
-    /// How often the entry has been delivered to this group, this time included.
+    /// How often the entry has been delivered to this group, this time included. A retry makes a new entry.
     #[must_use]
     pub fn deliveries(&self) -> u32 {
         self.delivery.deliveries
@@ -176,7 +181,7 @@ impl Job {
         self.settle(Verdict::Retry { reason: reason.as_ref().into(), after: None })
     }
 
-    /// The same with a delay of your own, at most an hour, instead of the backoff.
+    /// The same with a delay of your own instead of the backoff.
     pub fn retry_after(self, reason: impl AsRef<str>, after: Duration) -> Receipt {
         self.settle(Verdict::Retry { reason: reason.as_ref().into(), after: Some(after) })
     }

@@ -114,9 +114,15 @@ conversations! {
     registry
     renewal
     retry
+    retry_elsewhere
+    retry_last
+    retry_memory_full
     retry_orphan
+    retry_stream_gone
     round_robin
     scarce
+    scheduled
+    scheduled_elsewhere
     shutdown
     shutdown_unanswered
     shutdown_with_work

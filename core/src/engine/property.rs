@@ -366,7 +366,7 @@ impl World {
             Command::Eval(eval, _) => {
                 let ids = eval.args.iter().filter_map(|arg| if let Arg::Id(id) = arg { Some(id) } else { None });
                 match eval.script {
-                    Script::Defer => ids.for_each(|id| has(id, &[Fate::Retry])),
+                    Script::Retry => ids.for_each(|id| has(id, &[Fate::Retry])),
                     Script::Dead => ids.for_each(|id| has(id, &[Fate::Reject, Fate::Retry])),
                     _ => {}
                 }

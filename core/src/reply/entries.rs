@@ -91,6 +91,14 @@ impl Entries {
         self.entries[entry].texts == Entry::DELETED
     }
 
+    /// The bytes that its names and values take in the reply.
+    #[must_use]
+    pub fn size(&self, entry: usize) -> u32 {
+        let texts = &self.texts[self.entries[entry].texts()];
+        let ends = texts.first().zip(texts.last());
+        ends.map_or(0, |(first, last)| last.end.saturating_sub(first.start))
+    }
+
     /// Names and values of an entry, in order.
     #[must_use]
     pub fn fields(&self, entry: usize) -> Fields<'_> {

@@ -13,7 +13,7 @@ for i = 1, tonumber(ARGV[5]) do
     else
       local origin, d = id, {}
       for k = 1, #f, 2 do
-        if f[k] == 'origin' then origin = f[k + 1] elseif string.sub(f[k], 1, 5) ~= 'dead-' then d[#d + 1] = f[k]; d[#d + 1] = f[k + 1] end
+        if f[k] == 'origin' then origin = f[k + 1] elseif f[k] ~= 'attempt' and string.sub(f[k], 1, 5) ~= 'dead-' then d[#d + 1] = f[k]; d[#d + 1] = f[k + 1] end
       end
       for _, v in ipairs({ 'dead-group', ARGV[1], 'dead-partition', ARGV[3], 'dead-origin', origin, 'dead-reason', ARGV[a + 1], 'dead-attempts', ARGV[a + 2], 'dead-deliveries', ARGV[a + 3] }) do d[#d + 1] = v end
       local r = redis.pcall('XADD', KEYS[2], '*', unpack(d))

@@ -1,4 +1,4 @@
-local names = { [ARGV[2]] = true, ['@free'] = true, ['@retry'] = true }
+local names = { [ARGV[2]] = true, ['@free'] = true }
 local left = 0
 for _, k in ipairs(KEYS) do
   local list = redis.call('EXISTS', k) == 1 and redis.pcall('XINFO', 'CONSUMERS', k, ARGV[1]) or {}

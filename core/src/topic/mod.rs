@@ -12,10 +12,12 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::time::Duration;
 
 use bytes::Bytes;
 
 use crate::key::{self, Key};
+use crate::time::Wall;
 
 /// Whether a topic, group or service name is `[A-Za-z0-9._-]{1,100}`.
 ///
@@ -104,7 +106,7 @@ pub struct MessageId(pub [u8; 16]);
 impl MessageId {
     /// A new id from a wall clock and ten random bytes (RFC 9562 §5.7).
     #[must_use]
-    pub fn new(wall: crate::time::Wall, random: [u8; 10]) -> Self {
+    pub fn new(wall: Wall, random: [u8; 10]) -> Self {
         let ms = u64::try_from(wall.0.max(0)).unwrap_or(0);
         Self(*uuid::Builder::from_unix_timestamp_millis(ms, &random).as_uuid().as_bytes())
     }
@@ -139,6 +141,20 @@ pub struct Message {
     pub key: Option<Bytes>,
     /// Names and values, kept in order.
     pub headers: Vec<(String, Bytes)>,
+    /// When it is delivered.
+    pub when: When,
+}
+
+/// When a message is delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// As soon as somebody takes it.
+    #[default]
+    Now,
+    /// So long after it was sent, by the broker's clock.
+    After(Duration),
+    /// At this time of the broker's clock; at once if it is over.
+    At(Wall),
 }
 
 impl Message {
@@ -159,6 +175,21 @@ impl Message {
     #[must_use]
     pub fn header(mut self, name: impl Into<String>, value: impl Into<Bytes>) -> Self {
         self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Delivers it so long after it was sent. Until then it waits on its broker, and can be cancelled by its id. Sent
+    /// twice with one id and one key, it waits once.
+    #[must_use]
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.when = When::After(delay);
+        self
+    }
+
+    /// Delivers it at this time of its broker's clock.
+    #[must_use]
+    pub fn at(mut self, time: impl Into<Wall>) -> Self {
+        self.when = When::At(time.into());
         self
     }
 
@@ -215,7 +246,7 @@ mod tests {
 
     #[test]
     fn message_ids_hold_their_time_and_read_back() {
-        let id = MessageId::new(crate::time::Wall(0x0190_0000_0000), [0xff; 10]);
+        let id = MessageId::new(Wall(0x0190_0000_0000), [0xff; 10]);
         let text = id.to_string();
         assert!(text.starts_with("01900000-0000-7fff-bfff"), "{text}");
         assert_eq!(MessageId::parse(&text), Some(id));

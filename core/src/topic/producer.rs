@@ -22,8 +22,8 @@ use bytes::Bytes;
 
 use super::partitions::{Count, ENSURE_STREAMS, REGISTER_AGAIN};
 use super::registry::Registry;
-use super::{MessageId, TopicSpec, fnv1a};
-use crate::command::{Add, By, Command, Eval, Extra};
+use super::{MessageId, TopicSpec, When, fnv1a};
+use crate::command::{Add, Arg, By, Command, Eval, Extra};
 use crate::config::{Endpoint, Limits};
 use crate::effect::{Cx, Effect, Route, Timer};
 use crate::id::{BrokerId, OpId, Slab, Table};
@@ -36,7 +36,7 @@ use crate::output::{Event, Warning};
 use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
 use crate::rng::{Purpose, Rng, Seed};
 use crate::script::Script;
-use crate::time::Mono;
+use crate::time::{Mono, Wall};
 use crate::timers::{TimerSlot, Timers};
 
 /// Accepted operations, from submit to done.
@@ -114,6 +114,8 @@ struct Sending {
     body: Bytes,
     extra: Option<Arc<Extra>>,
     key_hash: Option<u64>,
+    /// Not to be delivered before.
+    due: Option<Due>,
     bytes: u64,
     policy: Policy,
     deadline: Mono,
@@ -134,6 +136,15 @@ impl Topic {
             self.keys.push(key::partition(self.spec.name(), i));
         }
     }
+}
+
+/// When a message that is to wait is due.
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    /// On this process's clock: however long the message waits for a broker, it waits that much less there.
+    After(Mono),
+    /// On its broker's.
+    At(Wall),
 }
 
 impl Producer {
@@ -183,6 +194,11 @@ impl Producer {
             body: message.body.slice(..message.body.len() - cut),
             extra,
             key_hash,
+            due: match message.when {
+                When::Now => None,
+                When::After(delay) => Some(Due::After(cx.now.mono + delay)),
+                When::At(wall) => Some(Due::At(wall)),
+            },
             bytes,
             policy,
             deadline: cx.now.mono + wait.unwrap_or(cx.config.timing.send_init),
@@ -283,8 +299,8 @@ impl Producer {
         sending.broker = Some(broker);
         self.waiting -= 1;
         self.waiting_bytes = self.waiting_bytes.saturating_sub(sending.bytes);
-        let Some(keys) = self.topics.get(sending.topic as usize).map(|topic| &topic.keys) else { return };
-        let count = u64::from(count).clamp(1, keys.len() as u64);
+        let Some(topic) = self.topics.get(sending.topic as usize) else { return };
+        let count = u64::from(count).clamp(1, topic.keys.len() as u64);
         sending.partition = match (sending.key_hash, self.brokers.get_mut(broker)) {
             (Some(hash), _) => u32::try_from(hash % count).unwrap_or(0),
             (None, Some(contact)) => {
@@ -293,9 +309,14 @@ impl Producer {
             }
             (None, None) => 0,
         };
-        let Some(key) = keys.get(sending.partition as usize).cloned() else { return };
-        let add = Add { key, body: sending.body.clone(), id: sending.id.0, extra: sending.extra.clone() };
-        cx.effect(Effect::Command { broker, command: Command::Add(add), route: Route::Op(op) });
+        let Some(key) = topic.keys.get(sending.partition as usize).cloned() else { return };
+        let command = match sending.due {
+            Some(due) if !cx.mutant(Mutant::ScheduledAtOnce) => {
+                Command::Eval(schedule(topic.spec.name(), sending, due, cx.now.mono).into(), By::Sha1)
+            }
+            _ => Command::Add(Add { key, body: sending.body.clone(), id: sending.id.0, extra: sending.extra.clone() }),
+        };
+        cx.effect(Effect::Command { broker, command, route: Route::Op(op) });
     }
 
     /// Nobody can take the waiting operations: their deadlines count.
@@ -343,10 +364,15 @@ impl Producer {
             }
             (Some(Pending::Call(_)), Reply::Error(error)) => Err(OpError::Refused(self.refused(broker, error))),
             (Some(Pending::Call(_)), reply) => Ok(Outcome::Reply(reply)),
-            (Some(Pending::Send(sending)), reply) => match reply.view().as_bytes().and_then(StreamId::parse) {
-                Some(entry) => {
+            (Some(Pending::Send(Sending { due: Some(_), .. })), reply) if is_oom(&reply) => {
+                self.on_refused(op, broker, ErrorReply::new(b"OOM memory is full"), cx);
+                return false;
+            }
+            (Some(Pending::Send(sending)), reply) => match placed(&reply) {
+                Some((entry, due)) => {
                     cx.stats.stored += 1;
-                    Ok(Outcome::Stored(Stored { id: sending.id, broker, partition: sending.partition, entry }))
+                    let (id, partition) = (sending.id, sending.partition);
+                    Ok(Outcome::Stored(Stored { id, broker, partition, entry, due }))
                 }
                 None => Err(match &sending.ambiguous {
                     Some(at) => OpError::Ambiguous(at.clone()),
@@ -373,7 +399,7 @@ impl Producer {
             }
             Some(Pending::Send(sending)) if sent && cx.mutant(Mutant::LostIsStored) => {
                 let entry = StreamId { ms: 0, seq: 0 };
-                let stored = Stored { id: sending.id, broker, partition: sending.partition, entry };
+                let stored = Stored { id: sending.id, broker, partition: sending.partition, entry, due: None };
                 self.finish(op, Ok(Outcome::Stored(stored)), cx);
             }
             Some(Pending::Send(_)) if sent && cx.mutant(Mutant::LostIsRefused) => {
@@ -700,6 +726,42 @@ fn is_passing(class: ErrorClass) -> bool {
         | ErrorClass::Other => false,
     }
 }
+
+/// The command that puts a message into its topic's bucket on a broker.
+fn schedule(topic: &str, sending: &Sending, due: Due, now: Mono) -> Eval {
+    let bucket = key::delay_bucket(topic, sending.partition);
+    let when = match due {
+        Due::At(wall) => Arg::Text(format!("@{}", wall.0.clamp(0, LATEST_MS)).into()),
+        Due::After(at) => Arg::Int(i64::try_from(at.since(now).as_millis()).unwrap_or(LATEST_MS).min(LATEST_MS)),
+    };
+    let id: Arc<str> = sending.id.to_string().into();
+    let mut args = alloc::vec![sending.partition.into(), Arg::Text(id.clone()), when];
+    args.extend(["payload".into(), Arg::Bytes(sending.body.clone()), "id".into(), Arg::Text(id)]);
+    if let Some(extra) = &sending.extra {
+        args.extend(extra.key.iter().flat_map(|key| ["key".into(), Arg::Bytes(key.clone())]));
+        let headers = extra.headers.iter();
+        args.extend(headers.flat_map(|(name, value)| [Arg::Bytes(name.clone()), Arg::Bytes(value.clone())]));
+    }
+    Eval { script: Script::Schedule, keys: alloc::vec![bucket.items, bucket.bodies, bucket.index], args }
+}
+
+/// Where a message was stored: its entry, or none yet and when it is due.
+fn placed(reply: &Reply) -> Option<(StreamId, Option<Wall>)> {
+    if let Some(entry) = reply.view().as_bytes().and_then(StreamId::parse) {
+        return Some((entry, None));
+    }
+    // A score has a fraction in some protocols, and a number in others.
+    let due = reply.view().items()?.nth(1)?;
+    let due = due.as_int().or_else(|| due.as_str()?.split('.').next()?.parse().ok())?;
+    Some((StreamId { ms: 0, seq: 0 }, Some(Wall(due))))
+}
+
+fn is_oom(reply: &Reply) -> bool {
+    reply.view().items().and_then(|mut items| items.next()).and_then(|word| word.as_str()) == Some("oom")
+}
+
+/// The latest time a message may be scheduled for: above it the numbers of scripts are not exact.
+const LATEST_MS: i64 = 1 << 50;
 
 /// For a broker that answered although it was never in contact: cannot happen, and must not panic.
 fn nowhere() -> Endpoint {

@@ -61,7 +61,7 @@ pub enum Object {
     Stream(Stream),
 }
 
-/// What happened to a stream or one of its groups: what an oracle needs to know and no reply tells.
+/// What happened to a stream, one of its groups, or a hash: what an oracle needs to know and no reply tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// An entry was added.
@@ -141,6 +141,20 @@ pub enum Change {
         /// Entries that were pending under it and are pending no more.
         pending: u64,
     },
+    /// A field of a hash was set, or removed.
+    Field {
+        /// Hash.
+        key: Bytes,
+        /// Field.
+        field: Bytes,
+        /// Its value; none when it is gone.
+        value: Option<Bytes>,
+    },
+    /// A hash is gone as a whole.
+    HashGone {
+        /// Hash.
+        key: Bytes,
+    },
     /// A stream is gone as a whole: deleted, expired, flushed or overwritten.
     StreamGone {
         /// Stream.
@@ -211,8 +225,10 @@ impl Db {
     pub(super) fn insert(&mut self, key: Bytes, object: Object) -> Option<&mut Object> {
         self.signal(&key);
         let previous = self.items.insert(key.clone(), Item { object, expires_ms: None });
-        if let Some(Item { object: Object::Stream(_), .. }) = previous {
-            self.record(|| Change::StreamGone { key: key.clone() });
+        match previous {
+            Some(Item { object: Object::Stream(_), .. }) => self.record(|| Change::StreamGone { key: key.clone() }),
+            Some(Item { object: Object::Hash(_), .. }) => self.record(|| Change::HashGone { key: key.clone() }),
+            _ => {}
         }
         self.items.get_mut(&key).map(|item| &mut item.object)
     }
@@ -223,6 +239,8 @@ impl Db {
         if matches!(item.object, Object::Stream(_)) {
             self.signal(&key);
             self.record(|| Change::StreamGone { key });
+        } else if matches!(item.object, Object::Hash(_)) {
+            self.record(|| Change::HashGone { key });
         }
         Some(item)
     }

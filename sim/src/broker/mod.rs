@@ -11,6 +11,7 @@ mod commands;
 pub mod convert;
 mod db;
 mod execute;
+pub mod msgpack;
 pub(crate) mod number;
 mod profile;
 mod retell;

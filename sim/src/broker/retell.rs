@@ -1,4 +1,4 @@
-//! The streams as they are, told as if they had just come to be: what a journal's reader needs when data was replaced
+//! The streams and hashes as they are, told as if they had just come to be: what a journal's reader needs when data was replaced
 //! behind its back, by a restart that had forgotten something.
 
 use flota_core::reply::StreamId;
@@ -6,11 +6,18 @@ use flota_core::reply::StreamId;
 use super::{Broker, Change, Object};
 
 impl Broker {
-    /// Every stream of the data set as changes: its entries, its groups, and what is pending in them.
+    /// Every stream and hash of the data set as changes: entries, groups, what is pending in them, and fields.
     #[must_use]
     pub fn retell(&self) -> Vec<Change> {
         let mut told = Vec::new();
         for (key, item) in &self.db.items {
+            if let Object::Hash(hash) = &item.object {
+                told.extend(hash.iter().map(|(field, value)| Change::Field {
+                    key: key.clone(),
+                    field: field.clone(),
+                    value: Some(value.clone()),
+                }));
+            }
             let Object::Stream(stream) = &item.object else { continue };
             for (id, fields) in stream.range(StreamId::MIN, StreamId::MAX) {
                 told.push(Change::Added { key: key.clone(), id, fields: fields.to_vec() });

@@ -7,14 +7,13 @@ pub(super) mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use flota_core::key::parse_partition;
 use flota_core::op::Settled;
 use flota_core::reply::StreamId;
-use flota_core::script::{FREE, RETRY, Script};
+use flota_core::script::{FREE, Script};
 
 use super::hands::{HandState, Spot, Who, group_number};
 use super::{Ledger, Oracle, Scene, Verdict};
-use crate::broker::Change;
+use crate::broker::{Change, msgpack};
 use crate::plan::Fidelity;
 use crate::seen::{Delivered, Given, Hand, Host, Item, Phase, Seen, What, Word};
 use crate::world;
@@ -29,6 +28,8 @@ pub(crate) struct Consuming {
     given: BTreeSet<(Spot, u8)>,
     /// Dead letters that the present script has made, by broker.
     copies: BTreeMap<u32, Vec<Option<Item>>>,
+    /// Copies in buckets that it has made.
+    kept: BTreeMap<u32, Vec<Option<Item>>>,
     released: BTreeMap<Spot, Bytes>,
     /// When the final shutdown began.
     stops_at: Option<u64>,
@@ -82,6 +83,7 @@ impl Consuming {
         match what {
             What::Executed { command, refused, .. } => {
                 self.copies.remove(&broker);
+                self.kept.remove(&broker);
                 match refused.as_deref() {
                     Some("NOSCRIPT") => verdict.mark("NOSCRIPT answered and the script sent again"),
                     Some("NOGROUP") if *command == Word::ReadGroup => {
@@ -112,8 +114,12 @@ impl Consuming {
 
     fn see_change(&mut self, broker: u32, change: &Change, scene: &Scene<'_>, verdict: &mut Verdict) {
         match change {
-            Change::Added { key, fields, .. } if !is_partition(key) => {
+            Change::Added { key, fields, .. } if is_dead_letters(key) => {
                 self.copies.entry(broker).or_default().push(world::item_in(fields));
+            }
+            Change::Field { value: Some(value), .. } => {
+                let copy = msgpack::texts(value).map(|fields| world::item_in(&fields));
+                self.kept.entry(broker).or_default().extend(copy);
             }
             Change::Pending { key, group, id, consumer, from, idle_ms, deliveries } => {
                 let spot = Spot { broker, key: key.clone(), id: *id };
@@ -170,10 +176,10 @@ impl Consuming {
             if claims {
                 self.claimed_own(moved, to, scene, verdict);
             }
-        } else if from.as_ref() != RETRY.as_bytes() {
+        } else {
             check_idle(moved, from, claims, scene, verdict);
         }
-        if claims && moved.deliveries > 2 && from.as_ref() != RETRY.as_bytes() {
+        if claims && moved.deliveries > 2 {
             verdict.mark("suspect claimed to run alone");
         }
     }
@@ -211,7 +217,7 @@ impl Consuming {
         let wrong = match running {
             Some(Word::Ack(_)) if verdicts.any(|hand| hand.says(Given::Done)) => return,
             Some(Word::Ack(_)) => "no handler has said that it is done",
-            Some(Word::Script(Script::Claim | Script::Dead)) if entry.is_none() => {
+            Some(Word::Script(Script::Claim | Script::Dead | Script::Retry)) if entry.is_none() => {
                 return verdict.mark("pending entry without a body acknowledged");
             }
             Some(Word::Script(script @ (Script::Claim | Script::Dead))) => {
@@ -219,7 +225,7 @@ impl Consuming {
                 let item = entry.and_then(|entry| entry.item);
                 let copy = copies.iter().position(|copy| *copy == item);
                 let refused = |hand: &HandState| {
-                    let last = hand.deliveries >= scene.plan.knobs.max_deliveries;
+                    let last = hand.attempt >= scene.plan.knobs.max_deliveries;
                     hand.says(Given::Reject) || (last && hand.says(Given::Retry))
                 };
                 match copy {
@@ -232,6 +238,19 @@ impl Consuming {
                         if script == Script::Claim {
                             verdict.mark("poison sent to the dead letters by a claim");
                         }
+                        return;
+                    }
+                }
+            }
+            Some(Word::Script(Script::Retry)) => {
+                let item = entry.and_then(|entry| entry.item);
+                let kept = self.kept.entry(spot.broker).or_default();
+                let copy = kept.iter().position(|copy| *copy == item);
+                match copy {
+                    None => "the script put no copy of it away",
+                    Some(_) if !verdicts.any(|hand| hand.says(Given::Retry)) => "no handler has asked for a retry",
+                    Some(at) => {
+                        kept.remove(at);
                         return;
                     }
                 }
@@ -327,8 +346,8 @@ fn check_idle(moved: &Moved<'_>, from: &Bytes, claims: bool, scene: &Scene<'_>, 
     }
 }
 
-pub(super) fn is_partition(key: &Bytes) -> bool {
-    std::str::from_utf8(key).ok().and_then(parse_partition).is_some()
+pub(super) fn is_dead_letters(key: &Bytes) -> bool {
+    key.ends_with(b":dlq")
 }
 
 pub(super) fn is_recovering(ledger: &Ledger, broker: u32) -> bool {

@@ -67,6 +67,8 @@ pub struct HandState {
     pub item: Option<Item>,
     /// The count it came with.
     pub deliveries: u32,
+    /// The count of the message that it came with.
+    pub attempt: u32,
     /// When it was delivered.
     pub at: u64,
     /// Its handler has started.
@@ -349,7 +351,12 @@ impl Hands {
         let Some(who) = self.newest(service, delivered.sub) else { return };
         let Some(consumer) = self.consumers.get_mut(&who) else { return };
         consumer.held += 1;
-        let key = flota_core::key::partition(&Plan::topic(consumer.topic), delivered.partition);
+        let (topic, number) = (Plan::topic(consumer.topic), delivered.partition);
+        let key = if delivered.retry {
+            flota_core::key::retry_stream(&topic, number, &Plan::group(consumer.group))
+        } else {
+            flota_core::key::partition(&topic, number)
+        };
         let key = Bytes::copy_from_slice(key.as_str().as_bytes());
         let spot = Spot { broker: delivered.broker.unwrap_or(u32::MAX), key, id: delivered.entry };
         let number = self.hands.len();
@@ -362,6 +369,7 @@ impl Hands {
             spot,
             item: delivered.item,
             deliveries: delivered.deliveries,
+            attempt: delivered.attempt,
             at,
             started: false,
             verdict: None,

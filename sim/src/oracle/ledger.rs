@@ -7,11 +7,13 @@ use flota_core::id::BrokerId;
 use flota_core::op::OpError;
 use flota_core::output::BrokerChange;
 use flota_core::reply::StreamId;
+use flota_core::script::Script;
 
 use super::Hands;
-use crate::broker::{Change, Why};
+use super::hands::Spot;
+use crate::broker::{Change, Why, msgpack};
 use crate::plan::Plan;
-use crate::seen::{Host, Item, Phase, Place, Seen, What};
+use crate::seen::{Host, Item, Phase, Place, Seen, What, Word};
 use crate::world;
 
 /// What is known so far.
@@ -27,6 +29,8 @@ pub struct Ledger {
     pub services: Vec<ServiceState>,
     /// By broker: it is being rebuilt from what its disk kept; changes are of the past.
     pub recovering: Vec<bool>,
+    /// What waits in buckets until it is due: by broker and hash, by item.
+    pub waiting: BTreeMap<(u32, Bytes), BTreeMap<Bytes, WaitingState>>,
     /// Who consumes, and what is in whose hand.
     pub hands: Hands,
 }
@@ -52,11 +56,22 @@ pub struct ItemState {
     pub forgotten: bool,
 }
 
+/// A message in a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingState {
+    /// Which message it is.
+    pub item: Option<Item>,
+    /// What is moved when it is due: names and values in turn.
+    pub fields: Vec<Bytes>,
+}
+
 /// A stream on a broker.
 #[derive(Clone, Debug, Default)]
 pub struct StreamState {
     /// The topic and partition, for a stream of messages; none for dead letters and others.
     pub partition: Option<(String, u32)>,
+    /// Whose retries it holds, if it is a retry stream of that partition.
+    pub retries_of: Option<String>,
     /// Its entries.
     pub entries: BTreeMap<StreamId, EntryState>,
     /// Its groups.
@@ -70,6 +85,10 @@ pub struct EntryState {
     pub item: Option<Item>,
     /// When it was added.
     pub at: u64,
+    /// The entry it was in the beginning, if it is a retry.
+    pub origin: Option<StreamId>,
+    /// Which delivery of the message its first one is.
+    pub attempt: u32,
 }
 
 /// A group of a stream.
@@ -128,6 +147,7 @@ impl Ledger {
             streams: BTreeMap::new(),
             services: vec![ServiceState::default(); plan.services.len()],
             recovering: vec![false; plan.brokers.len()],
+            waiting: BTreeMap::new(),
             hands: Hands::new(plan),
         }
     }
@@ -140,9 +160,28 @@ impl Ledger {
         Some((Item(at as u32), self.items.get(at)?.service))
     }
 
-    /// A group of a partition that has something undelivered or pending.
+    /// The entry that another was in the beginning, in its partition.
+    #[must_use]
+    pub fn origin(&self, spot: &Spot) -> Spot {
+        let entry = self.streams.get(&(spot.broker, spot.key.clone())).and_then(|stream| stream.entries.get(&spot.id));
+        let partition = std::str::from_utf8(&spot.key).ok().and_then(flota_core::key::parse_retry_stream);
+        match (entry.and_then(|entry| entry.origin), partition) {
+            (Some(id), Some((topic, number, _))) => {
+                let key = flota_core::key::partition(topic, number);
+                Spot { broker: spot.broker, key: Bytes::copy_from_slice(key.as_str().as_bytes()), id }
+            }
+            _ => spot.clone(),
+        }
+    }
+
+    /// A group of a partition that has something undelivered, pending, or waiting for a retry.
     #[must_use]
     pub fn unfinished(&self) -> Option<(u32, String)> {
+        let mut waiting = self.waiting.iter().filter(|(_, bucket)| !bucket.is_empty());
+        if let Some(((broker, key), bucket)) = waiting.next() {
+            let (key, count) = (String::from_utf8_lossy(key), bucket.len());
+            return Some((*broker, format!("{count} messages still wait in {key}")));
+        }
         self.streams.iter().find_map(|((broker, key), stream)| {
             stream.partition.as_ref()?;
             stream.groups.iter().find_map(|(group, state)| {
@@ -233,18 +272,23 @@ impl Ledger {
 
     fn change(&mut self, broker: u32, at: u64, change: &Change) {
         let recovering = self.recovering.get(broker as usize).copied().unwrap_or(false);
+        // What was scheduled was stored when it was.
+        let moves = self.hands.running(broker) == Some(Word::Script(Script::Move));
         match change {
             Change::Added { key, id, fields } => {
                 let item = world::item_in(fields);
                 let stream = self.stream(broker, key);
-                stream.entries.insert(*id, EntryState { item, at });
+                let origin = field(fields, b"origin").and_then(|id| StreamId::parse(id));
+                let attempt = number(fields, b"attempt").unwrap_or(1);
+                stream.entries.insert(*id, EntryState { item, at, origin, attempt });
                 let dead = stream.partition.is_none();
+                let again = stream.retries_of.is_some();
                 if let Some(state) = item.and_then(|item| self.items.get_mut(item.0 as usize))
                     && !recovering
                 {
                     if dead {
                         state.dead += 1;
-                    } else {
+                    } else if !again && !moves {
                         state.stores.push((broker, *id, at));
                     }
                 }
@@ -302,6 +346,30 @@ impl Ledger {
                     state.pending.retain(|_, pending| pending.consumer != *consumer);
                 }
             }
+            Change::Field { key, field, value } if is_bucket(key) => {
+                let bucket = self.waiting.entry((broker, key.clone())).or_default();
+                match value.as_ref().and_then(msgpack::texts) {
+                    Some(fields) => {
+                        let item = world::item_in(&fields);
+                        if let Some(state) = item.and_then(|item| self.items.get_mut(item.0 as usize))
+                            && is_scheduled(key)
+                            && !recovering
+                        {
+                            state.stores.push((broker, StreamId::MIN, at));
+                        }
+                        bucket.insert(field.clone(), WaitingState { item, fields });
+                    }
+                    None => drop(bucket.remove(field)),
+                }
+            }
+            Change::HashGone { key } if is_bucket(key) => {
+                for waiting in self.waiting.remove(&(broker, key.clone())).into_iter().flat_map(BTreeMap::into_values) {
+                    if let Some(state) = waiting.item.and_then(|item| self.items.get_mut(item.0 as usize)) {
+                        state.forgotten = true;
+                    }
+                }
+            }
+            Change::Field { .. } | Change::HashGone { .. } => {}
             Change::StreamGone { key } => {
                 if let Some(stream) = self.streams.remove(&(broker, key.clone())) {
                     for item in stream.entries.values().filter_map(|entry| entry.item) {
@@ -315,14 +383,39 @@ impl Ledger {
     }
 
     fn stream(&mut self, broker: u32, key: &Bytes) -> &mut StreamState {
-        self.streams.entry((broker, key.clone())).or_insert_with(|| StreamState {
-            partition: std::str::from_utf8(key)
-                .ok()
-                .and_then(flota_core::key::parse_partition)
-                .map(|(topic, number)| (topic.to_string(), number)),
-            ..StreamState::default()
+        self.streams.entry((broker, key.clone())).or_insert_with(|| {
+            let name = std::str::from_utf8(key).unwrap_or_default();
+            let partition = flota_core::key::parse_partition(name);
+            let retries = flota_core::key::parse_retry_stream(name);
+            let of = partition.or(retries.map(|(topic, number, _)| (topic, number)));
+            StreamState {
+                partition: of.map(|(topic, number)| (topic.to_string(), number)),
+                retries_of: retries.map(|(.., group)| group.to_string()),
+                ..StreamState::default()
+            }
         })
     }
+}
+
+/// The value of a field of an entry.
+pub(super) fn field<'a>(fields: &'a [Bytes], name: &[u8]) -> Option<&'a Bytes> {
+    fields.chunks_exact(2).find(|pair| pair.first().is_some_and(|key| key.as_ref() == name))?.get(1)
+}
+
+/// … as a number.
+pub(super) fn number(fields: &[Bytes], name: &[u8]) -> Option<u32> {
+    std::str::from_utf8(field(fields, name)?).ok()?.parse().ok()
+}
+
+/// Whether a hash holds scheduled messages.
+pub(super) fn is_scheduled(key: &Bytes) -> bool {
+    is_bucket(key) && key.starts_with(b"streaming:mq:delay:")
+}
+
+/// Whether a hash holds what waits in a bucket.
+fn is_bucket(key: &Bytes) -> bool {
+    let kinds: [&[u8]; 2] = [b"streaming:mq:retry:", b"streaming:mq:delay:"];
+    key.ends_with(b":body") && kinds.iter().any(|kind| key.starts_with(kind))
 }
 
 impl ServiceState {

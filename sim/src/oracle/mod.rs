@@ -15,6 +15,7 @@ mod progress;
 mod quiet;
 mod retry;
 mod routing;
+mod schedule;
 #[cfg(test)]
 mod testing;
 mod track;
@@ -131,6 +132,7 @@ fn oracles(plan: &Plan) -> Vec<Box<dyn Oracle>> {
         Box::new(producer::Producer::new(plan)),
         Box::new(consumer::Consuming::default()),
         Box::new(retry::Retrying::new(plan)),
+        Box::new(schedule::Scheduling::new(plan)),
         Box::new(progress::Progress::new(plan)),
         Box::new(hygiene::Housekeeping::default()),
         Box::new(fleet::Fleet::new(plan)),

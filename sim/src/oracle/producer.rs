@@ -11,10 +11,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use flota_core::op::{NotSent, OpError, Reject};
 use flota_core::reply::StreamId;
+use flota_core::script::Script;
 
+use super::ledger::is_scheduled;
 use super::track::{Members, News, TURN_US, mono_us, seconds};
 use super::{ItemState, Oracle, Scene, Verdict};
-use crate::broker::Change;
+use crate::broker::{Change, msgpack};
 use crate::plan::{Fate, Fidelity, Plan};
 use crate::seen::{Delivered, Host, Item, Line, Place, Seen, What, Word};
 use crate::world;
@@ -60,6 +62,10 @@ struct Store {
     /// An operator's command is what was executed last.
     by_operator: bool,
     entries: BTreeMap<Bytes, BTreeMap<StreamId, Item>>,
+    /// What is scheduled, by hash and message id.
+    scheduled: BTreeMap<Bytes, BTreeMap<Bytes, Item>>,
+    /// What was scheduled is being moved.
+    moves: bool,
     /// What it held when its process died, and has not got back.
     limbo: BTreeSet<Item>,
 }
@@ -385,12 +391,17 @@ impl Producer {
                 store.recovering = true;
                 let had = std::mem::take(&mut store.entries).into_values();
                 store.limbo.extend(had.flat_map(BTreeMap::into_values));
+                let had = std::mem::take(&mut store.scheduled).into_values();
+                store.limbo.extend(had.flat_map(BTreeMap::into_values));
             }
             What::Up(_) => {
                 store.recovering = false;
                 self.forgotten.append(&mut store.limbo);
             }
-            What::Executed { line, .. } => store.by_operator = line.0 == u32::MAX,
+            What::Executed { line, command, .. } => {
+                store.by_operator = line.0 == u32::MAX;
+                store.moves = *command == Word::Script(Script::Move);
+            }
             What::Changed(change) => self.changed(broker, seen.at, change, scene, verdict),
             _ => {}
         }
@@ -403,8 +414,27 @@ impl Producer {
                 let Some(item) = world::item_in(fields) else { return };
                 store.entries.entry(key.clone()).or_default().insert(*id, item);
                 store.limbo.remove(&item);
+                if !store.recovering && !store.moves {
+                    self.stored(broker, at, item, scene, verdict);
+                }
+            }
+            Change::Field { key, field, value: Some(packed) } if is_scheduled(key) => {
+                let Some(item) = msgpack::texts(packed).and_then(|fields| world::item_in(&fields)) else { return };
+                store.scheduled.entry(key.clone()).or_default().insert(field.clone(), item);
+                store.limbo.remove(&item);
                 if !store.recovering {
                     self.stored(broker, at, item, scene, verdict);
+                }
+            }
+            Change::Field { key, field, value: None } => {
+                if let Some(scheduled) = store.scheduled.get_mut(key) {
+                    scheduled.remove(field);
+                }
+            }
+            Change::HashGone { key } => {
+                let scheduled = store.scheduled.remove(key).unwrap_or_default();
+                if store.by_operator || store.recovering {
+                    self.forgotten.extend(scheduled.into_values());
                 }
             }
             Change::Removed { key, id, .. } => {
@@ -432,8 +462,11 @@ impl Producer {
 
     /// What became of everything that was reported as stored.
     fn reconcile(&self, scene: &Scene<'_>, verdict: &mut Verdict) {
-        let lying: BTreeSet<Item> =
-            self.brokers.iter().flat_map(|s| s.entries.values()).flat_map(|e| e.values().copied()).collect();
+        let entries =
+            self.brokers.iter().flat_map(|store| store.entries.values()).flat_map(|all| all.values().copied());
+        let scheduled =
+            self.brokers.iter().flat_map(|store| store.scheduled.values()).flat_map(|all| all.values().copied());
+        let lying: BTreeSet<Item> = entries.chain(scheduled).collect();
         for (state, number) in scene.ledger.items.iter().zip(0u32..) {
             let item = Item(number);
             let Some((done_at, Ok(place))) = &state.done else { continue };

@@ -86,12 +86,13 @@ impl Progress {
     }
 
     fn look(&mut self, scene: &Scene<'_>, verdict: &mut Verdict) {
+        let stalled = if self.full.iter().any(Option::is_some) { stalled(scene) } else { BTreeMap::new() };
         for (who, consumer) in scene.ledger.hands.open() {
             let busy = self.busy.entry(who).or_default();
             if consumer.held > 0 || consumer.stopping {
                 busy.held = scene.at;
             }
-            if consumer.held >= consumer.in_flight {
+            if consumer.held + stalled.get(&who).copied().unwrap_or(0) >= consumer.in_flight {
                 busy.full = scene.at;
             }
             if scene.ledger.hands.left(who).any(|hand| hand.is_held() && hand.deliveries > 1) {
@@ -199,8 +200,9 @@ impl Progress {
         let Some(full) = self.full.get(spot.broker as usize).copied().flatten() else { return };
         let most = self.limit_us(spot.broker, scene.plan);
         for (who, consumer) in scene.ledger.hands.open().filter(|(_, consumer)| consumer.group == group) {
-            let topic = flota_core::key::parse_partition(std::str::from_utf8(&spot.key).unwrap_or_default());
-            let reads = topic.is_some_and(|(topic, _)| topic == Plan::topic(consumer.topic));
+            let stream = scene.ledger.streams.get(&(spot.broker, spot.key.clone()));
+            let topic = stream.and_then(|stream| stream.partition.as_ref());
+            let reads = topic.is_some_and(|(topic, _)| *topic == Plan::topic(consumer.topic));
             if !reads || active(who, scene).is_none() || !self.quiet.is_linked(who.service, spot.broker) {
                 continue;
             }
@@ -217,6 +219,23 @@ impl Progress {
             }
         }
     }
+}
+
+/// How many entries of each consumer wait to be put away for a retry: while memory is full they take room, as if they
+/// were in hand.
+fn stalled(scene: &Scene<'_>) -> BTreeMap<Who, u32> {
+    let mut stalled = BTreeMap::new();
+    for ((broker, key), stream) in scene.ledger.streams.iter().filter(|(_, stream)| stream.partition.is_some()) {
+        for (id, pending) in stream.groups.values().flat_map(|group| &group.pending) {
+            let Some(who) = Who::named(&pending.consumer) else { continue };
+            let spot = Spot { broker: *broker, key: key.clone(), id: *id };
+            let last = scene.ledger.hands.at(&spot).rfind(|hand| hand.who == who);
+            if last.is_some_and(|hand| hand.says(Given::Retry)) {
+                *stalled.entry(who).or_default() += 1;
+            }
+        }
+    }
+    stalled
 }
 
 /// The consumer, if its process runs and it means to go on.

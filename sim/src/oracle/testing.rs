@@ -35,6 +35,7 @@ pub(super) fn plan(services: u32, brokers: u32, messages: u64) -> Plan {
         bytes: 20,
         at_most_once: false,
         cancel_after_us: None,
+        delay_ms: None,
         fate: Fate::Done,
     };
     Plan {

@@ -20,6 +20,7 @@ pub(super) fn draw(rng: &mut Rng, scenario: Scenario, plan: &mut Plan) {
         Scenario::Partition => sprinkle(rng, plan, NETWORK, 25),
         Scenario::Flood => strangers(rng, plan),
         Scenario::Clocks => sprinkle(rng, plan, CLOCKS, 30),
+        Scenario::Retries => sprinkle(rng, plan, &[service_crash, service_stop, broker_crash, broker_full], 12),
         Scenario::Poison => sprinkle(rng, plan, &[service_crash, service_pause], 6),
     }
     plan.faults.sort_by_key(|fault| fault.at_ms);

@@ -91,6 +91,7 @@ impl Scenario {
                 ("suspect claimed to run alone", 1300),
                 ("unsubscribed while handlers were running", 69),
             ],
+            Self::Retries => &[("retry due and delivered again", 1), ("scheduled message due and moved", 1)],
             Self::Rolling => &[
                 ("a broker said goodbye and was back within a second", 8),
                 ("an ambiguous send was not executed", 270),

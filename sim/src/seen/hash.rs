@@ -52,6 +52,7 @@ impl TraceHash {
                 self.words(&[u64::from(given.sub), given.item.map_or(u64::MAX, |item| u64::from(item.0))]);
                 self.words(&[u64::from(given.intact), u64::from(given.broker.unwrap_or(u32::MAX))]);
                 self.words(&[u64::from(given.partition), u64::from(given.deliveries)]);
+                self.words(&[u64::from(given.retry), u64::from(given.attempt)]);
                 self.id(given.entry);
             }
             What::Started(hand) => {
@@ -207,6 +208,15 @@ impl TraceHash {
             }
             Change::StreamGone { key } => {
                 self.word(7);
+                self.bytes(key);
+            }
+            Change::Field { key, field, value } => {
+                self.words(&[9, u64::from(value.is_some())]);
+                [key, field].into_iter().for_each(|bytes| self.bytes(bytes));
+                self.bytes(value.as_deref().unwrap_or_default());
+            }
+            Change::HashGone { key } => {
+                self.word(10);
                 self.bytes(key);
             }
         }

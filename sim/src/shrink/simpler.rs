@@ -113,6 +113,7 @@ const PLAIN_WORK: &[fn(&mut Work)] = &[
     |work| work.key = None,
     |work| work.at_most_once = false,
     |work| work.cancel_after_us = None,
+    |work| work.delay_ms = None,
     |work| work.fate = Fate::Done,
     |work| work.topic = 0,
 ];

@@ -70,7 +70,7 @@ impl<S> Application for Hosted<S> {
         let job = Job {
             body: body.slice(app::TAG.min(body.len())..),
             topic: Rc::clone(&consumer.topic),
-            deliveries: call.deliveries,
+            deliveries: call.attempt,
             at: call.at,
             service: call.service,
             life: call.life,

@@ -64,7 +64,7 @@ impl Notes {
             call.service,
             call.life,
             self.name(call.item),
-            call.deliveries
+            call.attempt
         );
         let at = u64::try_from(call.at.as_micros()).unwrap_or(u64::MAX);
         self.lines.push(Line { at, item: Some(call.item), text });

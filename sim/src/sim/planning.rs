@@ -105,6 +105,7 @@ fn work<S>(sim: &Sim<S>, plan: &mut Plan, sender: u32, topics: &mut Names, rng: 
             bytes: u32::try_from(stored.len()).unwrap_or(u32::MAX),
             at_most_once: false,
             cancel_after_us: None,
+            delay_ms: None,
             // Any handler may hang or end its process: everything has more time to come right.
             fate: Fate::Slow(1),
         });

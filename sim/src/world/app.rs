@@ -48,19 +48,20 @@ pub(crate) enum Deed {
     Hang,
 }
 
-/// What a handler does with a message that has been delivered so many times.
+/// What a handler of a group does with a message that has been delivered so many times.
 #[must_use]
-pub(crate) fn deed(fate: Fate, deliveries: u32) -> Deed {
+pub(crate) fn deed(fate: Fate, group: u8, attempt: u32) -> Deed {
     match fate {
         Fate::Done => Deed::Settle(Given::Done, 1),
-        Fate::Retry(times) if deliveries <= u32::from(times) => Deed::Settle(Given::Retry, 1),
+        Fate::Retry(times) if attempt <= u32::from(times) => Deed::Settle(Given::Retry, 1),
+        Fate::Fails(in_group) if in_group == group => Deed::Settle(Given::Retry, 1),
         Fate::Reject => Deed::Settle(Given::Reject, 1),
-        Fate::Crash(times) if deliveries <= u32::from(times) => Deed::Crash,
+        Fate::Crash(times) if attempt <= u32::from(times) => Deed::Crash,
         Fate::Hang => Deed::Hang,
         Fate::Slow(times) => Deed::Settle(Given::Done, u64::from(times)),
         Fate::Twice => Deed::SettleTwice(Given::Done),
-        Fate::Release if deliveries <= 1 => Deed::Settle(Given::Release, 1),
-        Fate::Retry(_) | Fate::Crash(_) | Fate::Release => Deed::Settle(Given::Done, 1),
+        Fate::Release if attempt <= 1 => Deed::Settle(Given::Release, 1),
+        Fate::Retry(_) | Fate::Crash(_) | Fate::Release | Fate::Fails(_) => Deed::Settle(Given::Done, 1),
     }
 }
 
@@ -87,7 +88,7 @@ pub(crate) struct Call {
     /// The consumer's place in `ServicePlan::consumes`.
     pub(crate) sub: u32,
     pub(crate) item: Item,
-    pub(crate) deliveries: u32,
+    pub(crate) attempt: u32,
 }
 
 /// What a stored body begins with, whoever wrote the rest: it names the message.
@@ -113,6 +114,7 @@ mod tests {
             bytes: 600,
             at_most_once: false,
             cancel_after_us: None,
+            delay_ms: None,
             fate: Fate::Done,
         };
         let body = body(Item(4711), &work);

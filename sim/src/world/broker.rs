@@ -188,9 +188,13 @@ impl BrokerHost {
     fn replace(&mut self, k: &mut Kernel, by: Broker, forgotten: u64) {
         let host = Host::Broker(self.index);
         k.see(host, What::Forgot(forgotten));
-        let streams = self.model.db().items().filter(|(_, item)| matches!(item.object, Object::Stream(_)));
-        for (key, _) in streams {
-            k.see(host, What::Changed(Box::new(Change::StreamGone { key: key.clone() })));
+        for (key, item) in self.model.db().items() {
+            let gone = match item.object {
+                Object::Stream(_) => Change::StreamGone { key: key.clone() },
+                Object::Hash(_) => Change::HashGone { key: key.clone() },
+                _ => continue,
+            };
+            k.see(host, What::Changed(Box::new(gone)));
         }
         self.model = by;
         for change in self.model.retell() {
@@ -370,6 +374,8 @@ impl BrokerHost {
             Out::Reply(to, Value::Error(text)) if *to == client => {
                 Some(text.split(' ').next().unwrap_or_default().to_string())
             }
+            // A script's own word for it.
+            Out::Reply(to, Value::Array(items)) if *to == client && is_oom(items) => Some("OOM".to_string()),
             _ => None,
         });
         k.see(Host::Broker(self.index), What::Executed { line, command: classify(words), refused });
@@ -532,11 +538,22 @@ fn load(conn: &mut super::net::Conn, value: &Value, resp: u8) -> u64 {
     }
 }
 
+fn is_oom(items: &[Value]) -> bool {
+    matches!(items, [Value::Bulk(word)] if word.as_ref() == b"oom")
+}
+
+/// Whether a message is put into a topic's bucket: that is a send.
+fn is_schedule(words: &[Bytes]) -> bool {
+    let (text, sha1) = (Script::Schedule.text(), Script::Schedule.sha1());
+    words.get(1).is_some_and(|script| script == text || script == sha1)
+}
+
 /// What an oracle needs to know of a command.
 pub(crate) fn classify(words: &[Bytes]) -> Word {
     let Some(name) = words.first() else { return Word::Other("") };
     match name.as_ref() {
         b"XADD" => Word::Add(app::item_in(words)),
+        b"EVAL" | b"EVALSHA" if is_schedule(words) => Word::Add(app::item_in(words)),
         b"XACK" => Word::Ack(u32::try_from(words.len().saturating_sub(3)).unwrap_or(u32::MAX)),
         b"XREADGROUP" => Word::ReadGroup,
         b"XREAD" => Word::Read,

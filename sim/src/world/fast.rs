@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use flota_core::Engine;
-use flota_core::command::Command;
+use flota_core::command::{Arg, Command, Eval};
 use flota_core::engine::Incarnation;
 use flota_core::id::{BrokerId, ConnId, DeliveryId, OpId, SubId};
 use flota_core::output::{Closed, ClosedReason, Output};
 use flota_core::rng::Seed;
+use flota_core::script::Script;
 use flota_core::time::Now;
 use flota_core::topic::TopicSpec;
 
@@ -452,12 +453,19 @@ pub(super) fn close_client_end(k: &mut Kernel, line: Line, silently: bool) {
 /// Redis' `tcp-keepalive` of 300 s.
 const KEEPALIVE_US: u64 = 300_000_000;
 
+/// The message that a script puts into a bucket.
+fn scheduled(eval: &Eval) -> Option<Item> {
+    let bodies = eval.args.iter().filter_map(|arg| if let Arg::Bytes(body) = arg { Some(body) } else { None });
+    bodies.filter_map(|body| app::item_of(body)).next()
+}
+
 fn word(command: &Command) -> Word {
     match command {
         Command::Add(add) => Word::Add(app::item_of(&add.body)),
         Command::Ack(ack) => Word::Ack(u32::try_from(ack.ids.len()).unwrap_or(u32::MAX)),
         Command::ReadGroup(_) => Word::ReadGroup,
         Command::Read(_) => Word::Read,
+        Command::Eval(eval, _) if eval.script == Script::Schedule => Word::Add(scheduled(eval)),
         Command::Eval(eval, _) => Word::Script(eval.script),
         Command::Auth(_) => Word::Auth,
         Command::Hello(hello) if hello.credentials.is_some() => Word::Auth,

@@ -9,6 +9,8 @@ use crate::wire::Wire;
 
 /// How far apart two times may be that should be equal, in milliseconds. Times in sequences differ by far more.
 const TOLERANCE_MS: i64 = 5_000;
+/// How long what the generator puts into buckets has to wait, in milliseconds.
+const UNTIL_DUE_MS: std::ops::RangeInclusive<i64> = 9_000_000..=10_000_000;
 /// Ids from here on were generated from a clock. Explicit ones are small, or in the very far future.
 const GENERATED_MS: std::ops::Range<u64> = 1_500_000_000_000..5_000_000_000_000;
 
@@ -127,6 +129,8 @@ impl Known {
             }
             (Wire::Map(a), Wire::Map(b)) => self.same_items(a, b, times),
             (Wire::Bulk(a), Wire::Bulk(b)) | (Wire::Status(a), Wire::Status(b)) => self.same_bytes(a, b),
+            // What a bucket says of its next due time.
+            (Wire::Int(a), Wire::Int(b)) if UNTIL_DUE_MS.contains(a) && UNTIL_DUE_MS.contains(b) => near(real, model),
             _ => real == model,
         }
     }
@@ -140,9 +144,20 @@ impl Known {
 
     fn same_bytes(&mut self, real: &Bytes, model: &Bytes) -> bool {
         let (Some(a), Some(b)) = (generated(real), generated(model)) else {
-            return real == model || same_stamps(real, model);
+            return real == model || same_stamps(real, model) || self.same_parts(real, model);
         };
         real.first() == model.first() && (self.pairs.contains(&(a, b)) || self.learn(a, b))
+    }
+
+    /// Texts with generated ids or times in them, as scripts make items and packed messages of.
+    fn same_parts(&mut self, real: &[u8], model: &[u8]) -> bool {
+        let (real, model) = (parts(real), parts(model));
+        real.len() == model.len()
+            && real.iter().zip(&model).all(|pair| match pair {
+                (Part::Id(a), Part::Id(b)) => self.pairs.contains(&(*a, *b)) || self.learn(*a, *b),
+                (Part::Time(a), Part::Time(b)) => a.abs_diff(*b) <= TOLERANCE_MS.unsigned_abs(),
+                (a, b) => a == b,
+            })
     }
 
     /// Two ids that have not been seen together: they may stand for the same if at least one is new. Two streams that
@@ -178,6 +193,47 @@ fn same_stamps(real: &Bytes, model: &Bytes) -> bool {
         a == b || apart(1) || apart(1_000)
     };
     real.split(' ').count() == model.split(' ').count() && real.split(' ').zip(model.split(' ')).all(near)
+}
+
+/// A part of a text.
+#[derive(Debug, PartialEq, Eq)]
+enum Part {
+    Byte(u8),
+    Id((u64, u64)),
+    Time(u64),
+}
+
+fn parts(mut text: &[u8]) -> Vec<Part> {
+    let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number = |text: &[u8]| std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok());
+    let mut parts = Vec::new();
+    while let Some(first) = text.first() {
+        let length = digits(text);
+        let ms = number(&text[..length]).filter(|ms| length == 13 && GENERATED_MS.contains(ms));
+        let rest = &text[length..];
+        let after = rest.strip_prefix(b"-").map_or(0, digits);
+        let seq = rest.get(1..1 + after).and_then(number);
+        let used = match (ms, seq) {
+            (Some(ms), Some(seq)) if after > 0 => {
+                parts.push(Part::Id((ms, seq)));
+                length + 1 + after
+            }
+            (Some(ms), _) => {
+                parts.push(Part::Time(ms));
+                length
+            }
+            (None, _) if length > 1 => {
+                parts.extend(text[..length].iter().map(|byte| Part::Byte(*byte)));
+                length
+            }
+            (None, _) => {
+                parts.push(Part::Byte(*first));
+                1
+            }
+        };
+        text = &text[used..];
+    }
+    parts
 }
 
 /// An id with a time of about now, perhaps with a bracket in front.

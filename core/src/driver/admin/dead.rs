@@ -14,6 +14,7 @@ use crate::driver::client::Error;
 use crate::key;
 use crate::reply::{Entries, StreamId};
 use crate::script::Script;
+use crate::topic::is_name;
 
 /// One message that is not delivered any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +33,9 @@ pub struct DeadLetter {
     pub body: Bytes,
     /// Why, in the words of its last handler.
     pub reason: String,
-    /// How often it was delivered to that group.
+    /// How often its last entry was delivered to that group: a retry makes a new entry.
     pub deliveries: u32,
-    /// Attempts, those before an earlier replay included.
+    /// How often the message was delivered to that group, earlier entries of it included; since its last replay.
     pub attempts: u32,
     /// When it was sent, in milliseconds since 1970 by the broker's clock.
     pub first_ms: u64,
@@ -54,7 +55,7 @@ pub enum Letters {
 /// What came of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Sent back to their partitions.
+    /// Sent back to their groups.
     pub replayed: u64,
     /// Taken by somebody else meanwhile.
     pub gone: u64,
@@ -91,8 +92,8 @@ impl Admin {
         Ok(found)
     }
 
-    /// Sends dead letters back to the partition they came from, where every group gets them again with a count of
-    /// attempts that starts anew. Each is taken from the dead letters in the same step: of two replays at once, one
+    /// Sends dead letters back to the group that had given them up, and to no other, with a count of attempts that starts
+    /// anew. Each is taken from the dead letters in the same step: of two replays at once, one
     /// brings it back. A message that several groups have given up is as many dead letters.
     ///
     /// # Errors
@@ -105,12 +106,13 @@ impl Admin {
         for broker in self.brokers() {
             let mut walk = Walk::begin(&broker, topic).await?;
             while let Some(page) = walk.next(&broker).await? {
-                let mut by_partition: BTreeMap<u32, Vec<StreamId>> = BTreeMap::new();
+                let mut by_target: BTreeMap<(u32, String), Vec<StreamId>> = BTreeMap::new();
                 for at in wanted.of(&page) {
-                    by_partition.entry(partition(&page, at)).or_default().push(page.id(at));
+                    let target = (partition(&page, at), text(&page, at, b"dead-group"));
+                    by_target.entry(target).or_default().push(page.id(at));
                 }
-                for (partition, entries) in by_partition {
-                    for answer in broker.replay(topic, partition, &entries).await? {
+                for ((partition, group), entries) in by_target {
+                    for answer in broker.replay(topic, partition, &group, &entries).await? {
                         let back = StreamId::parse(answer.as_bytes()).is_some();
                         *(if back { &mut result.replayed } else { &mut result.gone }) += 1;
                     }
@@ -149,11 +151,22 @@ impl Admin {
 
 impl Broker {
     /// At most a page of entries.
-    async fn replay(&self, topic: &str, partition: u32, entries: &[StreamId]) -> Result<Vec<String>, Error> {
-        // No group: back to the partition, for all of them.
-        let mut args = alloc::vec![Arg::Word(""), Arg::from(partition)];
+    async fn replay(
+        &self,
+        topic: &str,
+        partition: u32,
+        group: &str,
+        entries: &[StreamId],
+    ) -> Result<Vec<String>, Error> {
+        // What says of no group that it is its, or of none that can be, goes to the partition, for all of them.
+        let group = if is_name(group) { group } else { "" };
+        let target = match group {
+            "" => key::partition(topic, partition),
+            group => key::retry_stream(topic, partition, group),
+        };
+        let mut args = alloc::vec![Arg::Text(group.into()), Arg::from(partition)];
         args.extend(entries.iter().map(|id| Arg::Id(*id)));
-        let keys = alloc::vec![key::dead_letters(topic), key::partition(topic, partition)];
+        let keys = alloc::vec![key::dead_letters(topic), target];
         let eval = Eval { script: Script::Replay, keys, args };
         self.read(Command::Eval(eval.into(), By::Sha1), parse::replayed).await
     }

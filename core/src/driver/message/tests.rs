@@ -20,7 +20,9 @@ fn delivery(n: u32) -> Delivery {
         sub: SubId::from_parts(0, 0),
         broker: BrokerId::from_parts(0, 0),
         partition: 0,
+        retry: false,
         deliveries: 1,
+        attempt: 1,
         batch: Arc::new(EntriesBuilder::new().finish()),
         index: 0,
     }

@@ -124,7 +124,9 @@ impl Script {
             sub: SubId::from_parts(0, 0),
             broker: BrokerId::from_parts(0, 0),
             partition: 0,
+            retry: false,
             deliveries: 1,
+            attempt: 1,
             batch: Arc::clone(&batch),
             index,
         };

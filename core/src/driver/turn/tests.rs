@@ -114,6 +114,9 @@ fn answer(server: &str, command: &[String]) -> String {
         "XADD" => bulk("1-1"),
         "EVALSHA" => "-NOSCRIPT no\r\n".into(),
         "EVAL" if command[1].contains("HGETALL") => "*4\r\n:1\r\n:1\r\n*0\r\n:1\r\n".into(),
+        "EVAL" if command[1].contains("local out, there") => {
+            "*3\r\n*2\r\n:-1\r\n*0\r\n*2\r\n:-1\r\n*0\r\n*0\r\n".into()
+        }
         "EVAL" | "XACK" => ":1\r\n".into(),
         "XINFO" => "*0\r\n".into(),
         _ => "+OK\r\n".into(),

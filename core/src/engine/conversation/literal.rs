@@ -2,7 +2,8 @@
 //!
 //! `+PONG` a status, `-ERR text` a refusal (to the end of the line), `:5` a number, `_` nil, `"text"` or a bare word
 //! bytes, `[a b]` an array, `{k v}` a map, `>[a b]` a push. And short forms for the long answers:
-//! `info run=R role=master version=7.2.0 loading=0`; `entries p0 1-1=body 2-1=body p1 …` for a read;
+//! `info run=R role=master version=7.2.0 loading=0`; `entries p0 1-1=body 2-1=body p1 … r0 3-1@2=body` for a
+//! read, where r0 is the retry stream of the group `billing` and @2 the attempt;
 //! `claimed 1-1#3=body cursor=(1-1 dead=5-1 lost=6-1`; `consumers NAME:PENDING:IDLE_MS …`.
 
 use alloc::format;
@@ -54,16 +55,28 @@ fn entries(text: &str, build: &mut ReplyBuilder) {
     for word in text.split_whitespace() {
         match (word.split_once('='), streams.last_mut()) {
             (Some(entry), Some((_, entries))) => entries.push(entry),
-            _ => streams.push((format!("stream:topic:orders:p:{}", word.trim_start_matches('p')), Vec::new())),
+            _ => streams.push((stream(word), Vec::new())),
         }
     }
     build.map(streams.len() as u32);
     for (key, entries) in streams {
         build.bulk(key.as_bytes()).array(entries.len() as u32);
         for (id, body) in entries {
+            let (id, attempt) = id.split_once('@').unwrap_or((id, ""));
             build.array(2).bulk(id.as_bytes());
-            fields(body, build);
+            if attempt.is_empty() {
+                fields(body, build);
+            } else {
+                build.array(4).bulk(b"payload").bulk(body.as_bytes()).bulk(b"attempt").bulk(attempt.as_bytes());
+            }
         }
+    }
+}
+
+fn stream(name: &str) -> String {
+    match name.strip_prefix('r') {
+        Some(partition) => format!("stream:topic:orders:p:{partition}:retry:billing"),
+        None => format!("stream:topic:orders:p:{}", name.trim_start_matches('p')),
     }
 }
 

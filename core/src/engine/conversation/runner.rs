@@ -11,11 +11,12 @@ use core::time::Duration;
 use super::literal;
 use crate::command::Command;
 use crate::config::{Config, Credentials};
-use crate::engine::watched::{START, Watched};
+use crate::engine::watched::{START, Watched, Wire};
 use crate::id::{BrokerId, ConnId, DeliveryId, OpId, SubId};
 use crate::op::{Call, Op, Outcome, Policy, Send, Start, Sub, Verdict};
 use crate::output::{BrokerChange, BrokerEvent, Closed, ClosedReason, Delivery, Event, Output};
-use crate::time::Mono;
+use crate::script::Script;
+use crate::time::{Mono, Wall};
 use crate::topic::{Message, TopicSpec};
 
 /// Says the lines of one conversation to an engine, and writes down what it answers.
@@ -31,6 +32,8 @@ pub(super) struct Runner {
     deliveries: Names<DeliveryId>,
     messages: Vec<String>,
     topics: BTreeMap<String, Arc<TopicSpec>>,
+    /// Questions after what is due are shown, and answered by the conversation.
+    due_shown: bool,
 }
 
 impl Runner {
@@ -42,12 +45,25 @@ impl Runner {
             return Vec::new();
         }
         let mut lines = self.begin();
-        let outputs = self.input(verb, rest.trim(), &mut lines);
+        let mut outputs = self.input(verb, rest.trim(), &mut lines);
+        if !self.due_shown {
+            self.nothing_is_due(&mut outputs);
+        }
         for output in outputs {
             let shown = self.show(&output);
             lines.push(shown);
         }
         lines
+    }
+
+    /// Answers what is asked at every contact and with every survey, where a conversation is about something else.
+    fn nothing_is_due(&mut self, outputs: &mut Vec<Output>) {
+        loop {
+            let asked = |(_, wire): &(&ConnId, &Wire)| wire.unanswered.front().is_some_and(is_due);
+            let Some(conn) = self.watched().wires.iter().find(asked).map(|(conn, _)| *conn) else { break };
+            outputs.extend(self.watched().reply(conn, literal::reply("[[:-1 []] [:-1 []] []]")));
+        }
+        outputs.retain(|output| !matches!(output, Output::Send { command, .. } if is_due(command)));
     }
 
     fn begin(&mut self) -> Vec<String> {
@@ -153,6 +169,7 @@ impl Runner {
                 "brokers" => {
                     config = Config { discovery: None, ..Config::brokers(value.split(',')).expect("addresses") }
                 }
+                "due" => self.due_shown = value == "shown",
                 "seed" => self.seed = value.parse().expect("a number"),
                 "login" => {
                     let (user, password) = value.split_once(':').expect("USER:PASSWORD");
@@ -214,6 +231,8 @@ impl Runner {
             match name {
                 "once" => send.policy = Policy::AtMostOnce,
                 "wait" => send.wait = Some(duration(value)),
+                "delay" => send.message = send.message.delay(duration(value)),
+                "at" => send.message = send.message.at(Wall(value.parse().expect("milliseconds"))),
                 "key" => send.message = send.message.key(value.to_string()),
                 "partitions" => send.topic = self.topic(topic, value.parse().expect("a number")),
                 other => panic!("no such option of send: {other:?}"),
@@ -316,7 +335,10 @@ impl Runner {
                     Ok(Outcome::Stored(stored)) => {
                         let id = self.shorten(&stored.id.to_string());
                         let broker = self.brokers.name(stored.broker);
-                        format!("stored {id} b{broker} p{} {}", stored.partition, stored.entry)
+                        match stored.due {
+                            None => format!("stored {id} b{broker} p{} {}", stored.partition, stored.entry),
+                            Some(due) => format!("scheduled {id} b{broker} p{} for {}", stored.partition, due.0),
+                        }
                     }
                     Ok(Outcome::Reply(reply)) => format!("{:?}", reply.view()),
                     Err(error) => error.to_string(),
@@ -347,11 +369,13 @@ impl Runner {
     fn show_delivery(&mut self, delivery: &Delivery) -> String {
         let body =
             delivery.batch.field(delivery.index as usize, b"payload").unwrap_or_default().escape_ascii().to_string();
+        let attempt = if delivery.retry { format!(" attempt {}", delivery.attempt) } else { String::new() };
         format!(
-            "deliver d{} s{} b{} p{} {} #{} \"{body}\"",
+            "deliver d{} s{} b{} {}{} {} #{}{attempt} \"{body}\"",
             self.deliveries.name(delivery.delivery),
             self.subs.name(delivery.sub),
             self.brokers.name(delivery.broker),
+            if delivery.retry { 'r' } else { 'p' },
             delivery.partition,
             delivery.entry(),
             delivery.deliveries,
@@ -413,6 +437,10 @@ fn note_stale(result: Result<(), crate::op::Stale>, lines: &mut Vec<String>) {
     if result.is_err() {
         lines.push("stale".into());
     }
+}
+
+fn is_due(command: &Command) -> bool {
+    matches!(command, Command::Eval(eval, _) if eval.script == Script::Due)
 }
 
 fn is_handshake(command: &Command) -> bool {

@@ -155,6 +155,7 @@ impl Server {
 }
 
 fn partition_of(key: &str) -> u32 {
+    let key = key.split_once(":retry:").map_or(key, |(partition, _)| partition);
     key.rsplit(':').next().and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
@@ -181,7 +182,7 @@ fn entries(read: &ReadGroup, roll: u32, served: &mut Served, build: &mut ReplyBu
 }
 
 fn consumers(roll: u32, build: &mut ReplyBuilder) {
-    let names = ["dead.1", "@free", "@retry", "alive.1"];
+    let names = ["dead.1", "@free", "dead.2", "alive.1"];
     let all: Vec<&str> =
         names.into_iter().enumerate().filter(|(n, _)| roll >> n & 1 == 1).map(|(_, name)| name).collect();
     build.array(all.len() as u32);
@@ -204,11 +205,19 @@ fn script(eval: &Eval, roll: u32, served: &mut Served, build: &mut ReplyBuilder)
                 build.bulk(if (roll + n) % 4 == 3 { b"gone" } else { b"9-9" });
             }
         }
-        Script::Defer => {
+        Script::Retry if roll % 4 == 1 => {
+            build.array(1).bulk(b"oom");
+        }
+        Script::Retry => {
             build.array(ids);
             for n in 0..ids {
-                build.int(i64::from((roll + n) % 4 != 3));
+                build.bulk([b"1700000000000".as_slice(), b"1700000000001", b"gone", b"lost"][(roll + n) as usize % 4]);
             }
+        }
+        Script::Due => due(eval, roll, build),
+        Script::Move => {
+            let next = [-1, -1, 0, 30][roll as usize % 4];
+            build.array(4).int(i64::from(roll / 4 % 2)).int(next).int(0).int(i64::from(next >= 0));
         }
         Script::Ensure => {
             build.array(4).int(i64::from(1 + roll % 3)).int(0);
@@ -230,12 +239,34 @@ fn script(eval: &Eval, roll: u32, served: &mut Served, build: &mut ReplyBuilder)
         Script::Trim => {
             build.array(2).bulk(b"ok").int(if roll % 16 == 2 { 10_000 } else { i64::from(roll % 3) });
         }
-        Script::Leave | Script::Reap | Script::Rejoin => {
+        Script::Schedule if roll % 4 == 1 => {
+            build.array(1).bulk(b"oom");
+        }
+        Script::Schedule => {
+            build.array(2).bulk(if roll % 4 == 2 { b"known" } else { b"ok" }).bulk(b"1700000060000");
+        }
+        Script::Cancel | Script::Leave | Script::Reap | Script::Rejoin => {
             build.int(i64::from(roll % 2));
         }
         Script::Release => {
             build.int(i64::from(ids));
         }
+    }
+}
+
+fn due(eval: &Eval, roll: u32, build: &mut ReplyBuilder) {
+    build.array(3);
+    for kind in 0..2 {
+        let waits = (roll >> kind) % 4;
+        build.array(2).int([-1, -1, 0, 700][waits as usize]).array(u32::from(waits == 2));
+        if waits == 2 {
+            build.bulk(b"0");
+        }
+    }
+    let there: Vec<i64> = (0..eval.keys.len() as i64 - 2).filter(|place| roll >> (4 + place % 8) & 1 == 1).collect();
+    build.array(there.len() as u32);
+    for place in there {
+        build.int(place);
     }
 }
 

@@ -1,5 +1,4 @@
-//! Taking over: entries of consumers that died, entries given back, deferred entries that are due, and one's own whose
-//! read reply was lost.
+//! Taking over: entries of consumers that died, entries given back, and one's own whose read reply was lost.
 //!
 //! A survey lists a group's consumers with what they hold and how long they have been silent; each one worth claiming
 //! from becomes a job. A job runs page by page, within the free credit, one at a time per reader. The script decides
@@ -8,6 +7,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::reader::partition_of;
 use super::{Answer, Consumer, Held};
 use crate::command::{Arg, By, Command, Eval};
 use crate::effect::Cx;
@@ -16,7 +16,7 @@ use crate::key;
 use crate::mutant::Mutant;
 use crate::output::{Event, Warning};
 use crate::reply::{EntriesBuilder, ErrorClass, Reply, StreamId, View};
-use crate::script::{FREE, RETRY, RETRY_HORIZON_MS, Script};
+use crate::script::{FREE, Script};
 use crate::time::Mono;
 
 /// An entry that has been delivered this often without being settled runs alone among such: when a consumer dies,
@@ -91,7 +91,9 @@ impl Consumer {
         // The time of one that was lost may be over.
         self.next_suspect(cx);
         for at in 0..self.readers.len() {
-            self.survey_one(u32::try_from(at).unwrap_or(u32::MAX), cx);
+            let at = u32::try_from(at).unwrap_or(u32::MAX);
+            self.survey_one(at, cx);
+            self.ask_due(at, cx);
         }
     }
 
@@ -130,20 +132,16 @@ impl Consumer {
         let (mut elsewhere, mut own_pending) = (0, 0);
         for consumer in reply.view().items().into_iter().flatten() {
             let Some((name, pending, idle_ms)) = read_consumer(consumer) else { continue };
-            let pseudo = name == FREE || name == RETRY;
             let count = u64::try_from(pending).unwrap_or(0);
             let sum = if name == &*own { &mut own_pending } else { &mut elsewhere };
             // Saturating: these are numbers that a peer says.
             *sum = count.saturating_add(*sum);
-            reap |= pending == 0 && !pseudo && name != &*own && idle_ms >= REAP_AFTER_MS;
+            reap |= pending == 0 && name != FREE && name != &*own && idle_ms >= REAP_AFTER_MS;
             if pending == 0 || name == &*own {
                 continue;
             }
             let min_idle_ms = match name {
                 FREE => 0,
-                RETRY if cx.mutant(Mutant::RetryNever) => continue,
-                RETRY if cx.mutant(Mutant::RetryNotDue) => 0,
-                RETRY => RETRY_HORIZON_MS,
                 _ if cx.mutant(Mutant::ClaimAlive) => 0,
                 // It answered or renewed lately: alive.
                 _ if u64::try_from(idle_ms).unwrap_or(0) < claim_idle_ms => continue,
@@ -219,21 +217,10 @@ impl Consumer {
             Arg::Int(REAP_AFTER_MS),
             PAGE.into(),
             Arg::Text(self.name.clone()),
-            FREE.into(),
-            RETRY.into()
+            FREE.into()
         ];
         let eval = Eval { script: Script::Reap, keys: alloc::vec![key], args };
         self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Reap, cx);
-    }
-
-    /// A deferred entry of this stream is due by now.
-    pub(super) fn claim_due(&mut self, at: u32, stream: u16) {
-        if self.stop.is_some() {
-            return;
-        }
-        if let Some(reader) = self.readers.get_mut(at as usize) {
-            reader.enqueue(Job::new(stream, RETRY.into(), RETRY_HORIZON_MS));
-        }
     }
 
     /// Claims back what is pending under one's own name and in nobody's hand. Whether that was not under way already.
@@ -268,16 +255,14 @@ impl Consumer {
         let Some(mut job) = reader.jobs.remove(next) else { return };
         let Some(source) = reader.key(job.stream).cloned() else { return };
         job.reserved = page;
-        // What a handler gave back has killed nobody.
-        let deferred = job.is_from(RETRY);
-        job.suspects = if deferred { 0 } else { self.suspects_allowed(at, job.from == own, cx.now.mono) };
+        job.suspects = self.suspects_allowed(at, job.from == own, cx.now.mono);
         self.reserved += page;
         let topic = self.spec.topic.name();
         let keys = alloc::vec![source, key::dead_letters(topic), key::owners(topic, &self.spec.group)];
         let mut args = alloc::vec![
             Arg::Text(self.spec.group.clone()),
             Arg::Text(own.clone()),
-            u32::from(job.stream).into(),
+            partition_of(job.stream).into(),
             "".into(),
             Arg::Text(job.from.clone()),
             Arg::Int(i64::try_from(job.min_idle_ms).unwrap_or(i64::MAX)),
@@ -285,7 +270,7 @@ impl Consumer {
             page.into(),
             self.spec.max_deliveries.saturating_add(u32::from(cx.mutant(Mutant::LimitOffByOne))).into(),
             SUSPECT_FROM.into(),
-            if deferred { page } else { job.suspects }.into(),
+            job.suspects.into(),
             "".into()
         ];
         if job.from == own && !cx.mutant(Mutant::ClaimOwnInHand) {
@@ -341,7 +326,7 @@ impl Consumer {
         let parts: Vec<View<'_>> = reply.view().items().into_iter().flatten().collect();
         let [cursor, got, dead, lost] = parts.as_slice() else { return };
         let count = |view: &View<'_>| u32::try_from(view.items().map_or(0, Iterator::count)).unwrap_or(u32::MAX);
-        self.report(at, count(dead), count(lost), cx);
+        self.report(at, job.stream, count(dead), count(lost), cx);
         let mut builder = EntriesBuilder::new();
         if builder.claimed(*got).is_ok() {
             let entries = builder.finish();
@@ -351,7 +336,7 @@ impl Consumer {
             cx.stats.misshapen += 1;
         }
         // Where there was no room for a suspect, some may have been passed over.
-        let passed_over = !job.is_from(RETRY) && (job.suspects == 0 || self.suspects > 0);
+        let passed_over = job.suspects == 0 || self.suspects > 0;
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.suspects_left |= own && passed_over;
         reader.suspects_waiting |= !own && passed_over;
@@ -372,8 +357,8 @@ impl Consumer {
         self.next_suspect(cx);
     }
 
-    fn report(&mut self, at: u32, dead: u32, lost: u32, cx: &mut Cx<'_>) {
-        self.note_done(at, u64::from(dead) + u64::from(lost), cx);
+    fn report(&mut self, at: u32, stream: u16, dead: u32, lost: u32, cx: &mut Cx<'_>) {
+        self.note_done(at, stream, u64::from(dead) + u64::from(lost), cx);
         cx.stats.dead += u64::from(dead);
         cx.stats.bodies_lost += u64::from(lost);
         let (topic, group) = (self.spec.topic.name(), &*self.spec.group);

@@ -65,6 +65,8 @@ impl Watch {
 impl Consumer {
     /// Sends what a burst has made possible: verdicts, claims, reads.
     pub(super) fn flush(&mut self, hand: &Slab<DeliveryId, super::Held>, cx: &mut Cx<'_>) {
+        let stalled: usize = self.readers.iter().map(super::reader::Reader::stalled).sum();
+        self.stalled = u32::try_from(stalled).unwrap_or(u32::MAX);
         for at in 0..self.readers.len() {
             let at = u32::try_from(at).unwrap_or(u32::MAX);
             self.flush_verdicts(at, cx);

@@ -2,13 +2,14 @@
 //!
 //! This file is the face towards the engine. The parts:
 //! [`reader`] is one subscription's work on one broker, from registration to reading; [`credit`] deals the free credit
-//! to readers; [`settle`] carries verdicts to brokers; [`claim`] takes over what others left pending; [`trim`] removes what all have done with; [`stop`] ends a
+//! to readers; [`settle`] carries verdicts to brokers; [`bucket`] moves what waited for its time; [`claim`] takes over what others left pending; [`trim`] removes what all have done with; [`stop`] ends a
 //! subscription without leaving anything behind.
 
 #![allow(clippy::result_large_err, reason = "a refusal gives the argument back; it is rare, and costs one move")]
 
 #[cfg(any(test, feature = "mutants"))]
 mod audit;
+mod bucket;
 mod claim;
 mod credit;
 mod reader;
@@ -22,7 +23,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use reader::Reader;
+use reader::{Reader, is_retry_stream, partition_of};
 
 use crate::command::Command;
 use crate::effect::{Client, Cx, Effect, Route, Timer};
@@ -53,7 +54,9 @@ pub(crate) enum Answer {
     Type(u16),
     Trim(u16),
     Claim,
-    Defer,
+    Retry,
+    Due,
+    Move(u16),
     Dead,
     Release,
     Reap,
@@ -108,6 +111,8 @@ struct Consumer {
     held: u32,
     /// Entries that reads and claims under way may bring.
     reserved: u32,
+    /// Entries that nobody has in hand and that could not be put away yet, because memory is full there.
+    stalled: u32,
     /// Entries in hand that have been delivered twice before without being settled.
     suspects: u32,
     /// Where dealing starts next time, so that scarce credit goes round.
@@ -132,8 +137,12 @@ struct Timers {
 /// What a subscription does at a time of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
-    /// A deferred entry of this stream is due.
-    Retry(u32, u16),
+    /// Something is due in the bucket of this stream.
+    Move(u32, u16),
+    /// What is due in any bucket is asked for.
+    Due(u32),
+    /// Retries that were refused are tried again.
+    Again(u32),
     /// A reader tries again after a refusal.
     Resume(u32),
     /// Dead letters that were refused are tried again.
@@ -153,7 +162,12 @@ struct Held {
     reader: u32,
     stream: u16,
     entry: StreamId,
+    /// Of the entry.
     deliveries: u32,
+    /// Of the message, to this group: those of earlier entries included.
+    attempt: u32,
+    /// What a copy of it takes.
+    bytes: u32,
     suspect: bool,
     started: bool,
 }
@@ -324,7 +338,9 @@ impl Consumers {
             Answer::Type(stream) => consumer.on_type(at, stream, &reply, cx),
             Answer::Trim(stream) => consumer.on_trimmed(at, stream, &reply, cx),
             Answer::Claim => consumer.on_claimed(at, &reply, hand, cx),
-            Answer::Defer => consumer.on_deferred(at, &reply, cx),
+            Answer::Retry => consumer.on_retried(at, &reply, cx),
+            Answer::Due => consumer.on_due(at, &reply, cx),
+            Answer::Move(stream) => consumer.on_moved(at, stream, &reply, cx),
             Answer::Dead => consumer.on_dead(at, &reply, cx),
             Answer::Release => consumer.on_released(at, &reply, cx),
             Answer::Kill => consumer.on_killed(at, matches!(reply, Reply::Int(_)), cx),
@@ -442,6 +458,7 @@ impl Consumer {
             by_broker: Table::default(),
             held: 0,
             reserved: 0,
+            stalled: 0,
             suspects: 0,
             deal_from: 0,
             running: VecDeque::new(),
@@ -462,13 +479,13 @@ impl Consumer {
 
     fn is_drained(&self, broker: BrokerId) -> bool {
         let Some(at) = self.by_broker.get(broker).copied() else { return true };
-        let retries = self.agenda.iter().any(|(_, task)| matches!(task, Task::Retry(reader, _) if *reader == at));
-        !retries && self.readers.get(at as usize).is_none_or(Reader::is_drained)
+        self.readers.get(at as usize).is_none_or(Reader::is_drained)
     }
 
     /// Credit that nothing holds or may bring.
     fn free(&self) -> u32 {
-        self.spec.in_flight.saturating_sub(self.held).saturating_sub(self.reserved)
+        let taken = self.held.saturating_add(self.reserved).saturating_add(self.stalled);
+        self.spec.in_flight.saturating_sub(taken)
     }
 
     /// Sends on the broker's command lane.
@@ -499,8 +516,6 @@ impl Consumer {
         let stream = claimed.map(claim::Job::stream);
         // What is claimed back from one's own name keeps its count; from others it has just been raised.
         let suspect_from = claim::SUSPECT_FROM + u32::from(claimed.is_none_or(|job| !job.is_from(&self.name)));
-        // What a handler gave back has killed nobody.
-        let kills = claimed.is_none_or(|job| !job.is_from(crate::script::RETRY));
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let Some(broker) = reader.broker else { return };
         let streams = reader.streams_of(&batch);
@@ -516,11 +531,16 @@ impl Consumer {
                 reader.releases.push(stream, entry, false);
                 continue;
             }
-            let suspect = deliveries >= suspect_from && kills;
+            let suspect = deliveries >= suspect_from;
             self.suspects += u32::from(suspect);
             self.held += 1;
             reader.held += 1;
-            let held = Held { sub: self.id, reader: at, stream, entry, deliveries, suspect, started: false };
+            let retry = is_retry_stream(stream);
+            let before = if retry { delivered_before(&batch, index) } else { 0 };
+            let attempt = deliveries.saturating_add(before);
+            let bytes = batch.size(index);
+            let held =
+                Held { sub: self.id, reader: at, stream, entry, deliveries, attempt, bytes, suspect, started: false };
             let delivery = hand.insert(held);
             if cx.mutant(Mutant::AckAtDelivery) {
                 reader.acks.push(stream, entry);
@@ -528,9 +548,26 @@ impl Consumer {
             cx.stats.delivered += 1;
             let index = (index + usize::from(cx.mutant(Mutant::BatchIndex))) % batch.len();
             let index = u32::try_from(index).unwrap_or(u32::MAX);
-            let partition = u32::from(stream);
+            let partition = partition_of(stream);
             let batch = batch.clone();
-            cx.event(Event::Delivery(Delivery { delivery, sub: self.id, broker, partition, deliveries, batch, index }));
+            let sub = self.id;
+            cx.event(Event::Delivery(Delivery {
+                delivery,
+                sub,
+                broker,
+                partition,
+                retry,
+                deliveries,
+                attempt,
+                batch,
+                index,
+            }));
         }
     }
+}
+
+/// How often a message had been delivered before its retry was put into the retry stream.
+fn delivered_before(batch: &Entries, index: usize) -> u32 {
+    let attempt = batch.field(index, b"attempt").and_then(|n| core::str::from_utf8(n).ok()?.parse::<u32>().ok());
+    attempt.map_or(0, |attempt| attempt.saturating_sub(1))
 }

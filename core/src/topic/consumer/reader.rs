@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::bucket::Buckets;
 use super::claim::Job;
 use super::credit::{Appetite, Watch};
 use super::settle::{Batch, Settling};
@@ -18,6 +19,21 @@ use crate::reply::{ErrorClass, ErrorReply, Reply, StreamId};
 use crate::time::Mono;
 
 pub(super) const NOTHING_SEEN: StreamId = StreamId { ms: 0, seq: 0 };
+
+/// Of which partition a stream is.
+pub(super) fn partition_of(stream: u16) -> u32 {
+    u32::from(stream / 2)
+}
+
+/// Whether a stream is the group's retry stream of its partition.
+pub(super) fn is_retry_stream(stream: u16) -> bool {
+    stream % 2 == 1
+}
+
+/// The number of a partition's retry stream; none for what is no partition.
+pub(super) fn retry_stream_of(partition: u32) -> Option<u16> {
+    u16::try_from(partition.checked_mul(2)?.checked_add(1)?).ok()
+}
 
 /// One subscription on one broker, or rather on one data set: it outlives the connection, and the broker's address.
 #[derive(Debug)]
@@ -38,6 +54,7 @@ pub(super) struct Reader {
     pub(super) checking: usize,
     /// When it was last asked for the number of partitions.
     pub(super) counted: Mono,
+    /// The streams, by their numbers: each partition's, and after it the group's retry stream of that partition.
     pub(super) keys: Vec<Key>,
     /// The highest entry seen of each stream.
     pub(super) seen: Vec<StreamId>,
@@ -53,6 +70,9 @@ pub(super) struct Reader {
     pub(super) most: u32,
     /// Streams of another type: left out until they are looked at again.
     pub(super) bad: Vec<bool>,
+    /// Retry streams that are not known to exist: a read that named one would fail as a whole.
+    pub(super) absent: Vec<bool>,
+    pub(super) buckets: Buckets,
     /// Pending entries that the last survey could not explain, and how many had been delivered by then.
     pub(super) unexplained: (u64, u64),
     pub(super) delivered: u64,
@@ -71,8 +91,10 @@ pub(super) struct Reader {
     pub(super) acks: Batch,
     pub(super) told: Vec<(u16, StreamId, DeliveryId)>,
     pub(super) acking: VecDeque<Settling>,
-    pub(super) defers: Vec<super::settle::Deferral>,
-    pub(super) deferring: Vec<super::settle::Deferral>,
+    pub(super) retries: Vec<super::settle::Again>,
+    pub(super) retrying: Vec<super::settle::Again>,
+    /// Memory is full there: retries rest for a moment.
+    pub(super) retries_wait: bool,
     pub(super) deaths: Vec<super::settle::Death>,
     pub(super) dying: Vec<super::settle::Death>,
     /// Memory is full there: the dead letters rest for a moment.
@@ -139,6 +161,8 @@ impl Reader {
             lost_again: false,
             most: super::credit::MOST,
             bad: Vec::new(),
+            absent: Vec::new(),
+            buckets: Buckets::default(),
             unexplained: (0, 0),
             delivered: 0,
             elsewhere: Vec::new(),
@@ -151,8 +175,9 @@ impl Reader {
             acks: Batch::default(),
             told: Vec::new(),
             acking: VecDeque::new(),
-            defers: Vec::new(),
-            deferring: Vec::new(),
+            retries: Vec::new(),
+            retrying: Vec::new(),
+            retries_wait: false,
             deaths: Vec::new(),
             dying: Vec::new(),
             deaths_wait: false,
@@ -185,6 +210,7 @@ impl Reader {
         self.trimming = 0;
         self.surveys = 0;
         self.renewing.clear();
+        self.buckets.forget_asked();
     }
 
     pub(super) fn on_lane_lost(&mut self, client: Option<Client>) {
@@ -199,12 +225,20 @@ impl Reader {
             self.appetite == Appetite::Idle || self.watch.found_nothing() || self.stage == Stage::Resting;
         let nothing_claimed = self.jobs.is_empty() && self.claiming.is_none();
         let nothing_elsewhere = self.elsewhere.iter().all(|pending| *pending == 0);
-        self.held == 0 && self.is_settled() && nothing_claimed && nothing_elsewhere && nothing_found
+        let nothing_waits = self.buckets.are_empty();
+        self.held == 0 && self.is_settled() && nothing_claimed && nothing_elsewhere && nothing_found && nothing_waits
     }
 
     /// The streams that can be read, with their numbers.
     pub(super) fn readable(&self) -> impl Iterator<Item = (&Key, u16)> {
-        self.keys.iter().zip(0u16..).zip(&self.bad).filter(|(_, bad)| !**bad).map(|(stream, _)| stream)
+        let left_out = self.bad.iter().zip(&self.absent);
+        let streams = self.keys.iter().zip(0u16..).zip(left_out);
+        streams.filter(|(_, (bad, absent))| !**bad && !**absent).map(|(stream, _)| stream)
+    }
+
+    /// How many partitions are known.
+    pub(super) fn partitions(&self) -> usize {
+        self.keys.len() / 2
     }
 
     /// Whether its data set cannot be reached: gone, or known under another name now.
@@ -235,8 +269,8 @@ impl Reader {
         self.acks.is_empty()
             && self.told.is_empty()
             && self.acking.is_empty()
-            && self.defers.is_empty()
-            && self.deferring.is_empty()
+            && self.retries.is_empty()
+            && self.retrying.is_empty()
             && self.deaths.is_empty()
             && self.dying.is_empty()
             && self.releases.is_empty()
@@ -271,17 +305,21 @@ impl Reader {
     }
 
     /// Makes room for this many partitions. Whether that was news.
-    pub(super) fn grow(&mut self, topic: &str, partitions: usize) -> bool {
+    pub(super) fn grow(&mut self, topic: &str, group: &str, partitions: usize) -> bool {
         let want = partitions.min(super::super::MAX_PARTITIONS as usize);
-        let news = want > self.keys.len();
-        for i in self.keys.len()..want {
-            self.keys.push(key::partition(topic, u32::try_from(i).unwrap_or(0)));
+        let news = want > self.partitions();
+        for i in self.partitions()..want {
+            let i = u32::try_from(i).unwrap_or(0);
+            self.keys.push(key::partition(topic, i));
+            self.keys.push(key::retry_stream(topic, i, group));
+            self.absent.extend([false, true]);
         }
         self.seen.resize(self.keys.len(), NOTHING_SEEN);
         self.acks.resize(self.keys.len());
         self.releases.resize(self.keys.len());
         self.bad.resize(self.keys.len(), false);
         self.elsewhere.resize(self.keys.len(), 0);
+        self.buckets.resize(self.keys.len());
         news
     }
 
@@ -484,6 +522,7 @@ impl Consumer {
             ErrorClass::NoGroup => self.rejoin(at, hand, cx),
             // The stream was deleted under a blocked read: look again, which recreates it.
             ErrorClass::Unblocked => {
+                self.close_retry_streams(at);
                 self.name_store(at, cx);
                 self.ensure(at, cx);
             }
@@ -511,7 +550,9 @@ impl Consumer {
                     reader.surveys = reader.surveys.saturating_sub(1);
                 }
             }
-            Answer::Defer => self.on_defer_orphan(at, cx),
+            Answer::Retry => self.on_retry_orphan(at, cx),
+            Answer::Due => self.on_due_orphan(at),
+            Answer::Move(stream) => self.on_move_orphan(at, stream),
             Answer::Dead => self.on_dead_orphan(at),
             Answer::Release => self.on_release_orphan(at),
             Answer::Renew => {
@@ -544,7 +585,13 @@ impl Consumer {
             }
             self.agenda.remove(&(at, task));
             match task {
-                Task::Retry(reader, stream) => self.claim_due(reader, stream),
+                Task::Move(reader, stream) => self.on_move_time(reader, stream, cx),
+                Task::Due(reader) => self.on_due_time(reader, cx),
+                Task::Again(reader) => {
+                    if let Some(reader) = self.readers.get_mut(reader as usize) {
+                        reader.retries_wait = false;
+                    }
+                }
                 Task::Recover(reader) => self.lose_track(reader),
                 Task::Trim(at) => self.on_trim_time(at, cx),
                 Task::Recheck(at) => {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::credit::{Appetite, Watch};
-use super::reader::{NOTHING_SEEN, Reader, Stage};
+use super::reader::{NOTHING_SEEN, Reader, Stage, is_retry_stream};
 use super::{Answer, Consumer, Held, Task};
 use crate::command::{Arg, By, Command, Eval};
 use crate::effect::Cx;
@@ -36,8 +36,9 @@ impl Consumer {
         }
         reader.stage = Stage::ExpectEnsure;
         reader.counted = cx.now.mono;
-        reader.grow(topic.name(), topic.partitions().len().max(self.count.used() as usize));
-        let keys: Vec<Key> = reader.readable().map(|(key, _)| key.clone()).collect();
+        reader.grow(topic.name(), &group, topic.partitions().len().max(self.count.used() as usize));
+        let partitions = reader.readable().filter(|(_, stream)| !is_retry_stream(*stream));
+        let keys: Vec<Key> = partitions.map(|(key, _)| key.clone()).collect();
         reader.ensuring = u32::try_from(keys.chunks(ENSURE_STREAMS).count()).unwrap_or(u32::MAX);
         let start = match self.spec.start {
             Start::Oldest if !cx.mutant(Mutant::StartNow) => alloc::string::String::from("0"),
@@ -88,7 +89,7 @@ impl Consumer {
         }
         // A broker that knows more partitions than were just registered: register those too.
         // Somebody deleted this group: whoever consumes it begins it anew.
-        reader.again |= deleted | reader.grow(topic.name(), count.used() as usize);
+        reader.again |= deleted | reader.grow(topic.name(), &self.spec.group, count.used() as usize);
         if reader.ensuring > 0 || reader.stage != Stage::ExpectEnsure {
             return;
         }
@@ -99,6 +100,7 @@ impl Consumer {
         reader.appetite = Appetite::Hungry;
         reader.watch = Watch::default();
         self.survey_one(at, cx);
+        self.ask_due(at, cx);
     }
 
     /// Asks how many partitions the topic has by now, if that was long ago: others may have let it grow.
@@ -118,7 +120,7 @@ impl Consumer {
         // What is wrong with the key is said by the registration.
         let Some(count) = Count::read(reply) else { return };
         let Some(reader) = self.readers.get(at as usize).filter(|reader| reader.is_live()) else { return };
-        let from = u32::try_from(reader.keys.len()).unwrap_or(u32::MAX);
+        let from = u32::try_from(reader.partitions()).unwrap_or(u32::MAX);
         let lags =
             self.count.learn(count) || (count.version, count.partitions) < (self.count.version, self.count.partitions);
         if count.used() > from {
@@ -146,8 +148,10 @@ impl Consumer {
             return;
         }
         reader.stage = Stage::ExpectTypes;
-        reader.checking = reader.keys.len();
-        for (key, stream) in reader.keys.clone().into_iter().zip(0u16..) {
+        let named = reader.keys.iter().zip(0u16..).zip(&reader.absent).filter(|(_, absent)| !**absent);
+        let named: Vec<(Key, u16)> = named.map(|((key, stream), _)| (key.clone(), stream)).collect();
+        reader.checking = named.len();
+        for (key, stream) in named {
             let words = ["TYPE", key.as_str()].map(|word| bytes::Bytes::copy_from_slice(word.as_bytes()));
             self.command(at, Command::Raw(words.into()), Answer::Type(stream), cx);
         }
@@ -171,7 +175,7 @@ impl Consumer {
         if reader.checking > 0 || reader.stage != Stage::ExpectTypes {
             return;
         }
-        let none_is_good = reader.readable().next().is_none();
+        let none_is_good = reader.readable().all(|(_, stream)| is_retry_stream(stream));
         if none_is_good {
             reader.stage = Stage::Resting;
         }
@@ -186,6 +190,7 @@ impl Consumer {
     /// The group is gone, on one stream at least.
     pub(super) fn rejoin(&mut self, at: u32, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         if self.readers.get(at as usize).is_some_and(|reader| reader.stage == Stage::Live) {
+            self.close_retry_streams(at);
             self.name_store(at, cx);
             self.register(at, hand, cx);
         }

@@ -1,4 +1,4 @@
-//! Verdicts on their way to a broker: acknowledgements in batches, deferrals, dead letters, and what is given back.
+//! Verdicts on their way to a broker: acknowledgements in batches, retries, dead letters, and what is given back.
 //!
 //! Per reader and kind one command is in flight; what is settled meanwhile makes the next batch. An answer that never
 //! comes puts the batch back: each of these commands may run twice.
@@ -7,6 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::reader::{is_retry_stream, partition_of};
 use super::{Answer, Consumer, Held, Task};
 use crate::command::{Ack, Arg, By, Command, Eval};
 use crate::effect::Cx;
@@ -16,18 +17,17 @@ use crate::mutant::Mutant;
 use crate::op::{Settled, Verdict};
 use crate::output::{Event, Warning};
 use crate::reply::{ErrorClass, Reply, StreamId};
-use crate::script::{RETRY_HORIZON_MS, Script};
-use crate::time::Mono;
+use crate::script::Script;
 
 /// Ids in one `XACK` or renewal.
 const IDS: usize = 1_000;
 /// Entries in one script that copies bodies or looks up each id.
 const ENTRIES: usize = 100;
-/// A due entry is claimed this much after its due time: the server's clock ticks in milliseconds.
-const DUE_SLACK: Duration = Duration::from_millis(5);
-/// Due times are rounded up to multiples of this many microseconds.
-const DUE_GRID_US: u64 = 20_000;
-/// How long a refused batch of dead letters waits.
+/// Bytes of such entries in one script; one entry may be larger.
+const BYTES: u64 = 1 << 20;
+/// The longest delay: what is added to a time of the server must stay an exact number in its scripts.
+const LONGEST_MS: u64 = 1 << 50;
+/// How long a refused batch of retries or dead letters waits.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Ids by stream.
@@ -69,12 +69,15 @@ pub(super) struct Settling {
     tell: Option<DeliveryId>,
 }
 
-/// An entry to hand back until its retry is due.
+/// An entry to put away until its retry is due.
 #[derive(Clone, Debug)]
-pub(super) struct Deferral {
+pub(super) struct Again {
     stream: u16,
     id: StreamId,
     delay_ms: u64,
+    /// Which attempt the retry will be.
+    attempt: u32,
+    bytes: u32,
     tell: Option<DeliveryId>,
 }
 
@@ -84,7 +87,9 @@ pub(super) struct Death {
     stream: u16,
     id: StreamId,
     reason: Arc<str>,
+    attempts: u32,
     deliveries: u32,
+    bytes: u32,
     tell: Option<DeliveryId>,
 }
 
@@ -114,6 +119,12 @@ impl Releases {
 }
 
 impl super::reader::Reader {
+    /// What it could not put away yet, because memory is full there.
+    pub(super) fn stalled(&self) -> usize {
+        let retries = if self.retries_wait { self.retries.len() } else { 0 };
+        retries + if self.deaths_wait { self.deaths.len() } else { 0 }
+    }
+
     /// Compares the counts of what is to be said with what is there.
     #[cfg(any(test, feature = "mutants"))]
     pub(super) fn audit_verdicts(&self, of: crate::id::SubId) -> Result<(), alloc::string::String> {
@@ -128,7 +139,7 @@ impl super::reader::Reader {
         for settling in core::mem::take(&mut self.acking) {
             self.put_back(settling);
         }
-        self.defers.splice(0..0, self.deferring.drain(..));
+        self.retries.splice(0..0, self.retrying.drain(..));
         self.deaths.splice(0..0, self.dying.drain(..));
         if let Some((stream, entries)) = self.releases.sent.take() {
             entries.into_iter().for_each(|(id, started)| self.releases.push(stream, id, started));
@@ -149,7 +160,7 @@ impl super::reader::Reader {
         other.recall();
         self.acks.append(&mut other.acks);
         self.told.append(&mut other.told);
-        self.defers.append(&mut other.defers);
+        self.retries.append(&mut other.retries);
         self.deaths.append(&mut other.deaths);
         for (entries, stream) in other.releases.streams.iter_mut().zip(0u16..) {
             entries.drain(..).for_each(|(id, started)| self.releases.push(stream, id, started));
@@ -171,8 +182,8 @@ impl super::reader::Reader {
     pub(super) fn unfinished(&self, stream: u16) -> Vec<StreamId> {
         let at = stream as usize;
         let mut ids = Vec::new();
-        let defers = self.defers.iter().chain(&self.deferring);
-        ids.extend(defers.filter(|defer| defer.stream == stream).map(|defer| defer.id));
+        let retries = self.retries.iter().chain(&self.retrying);
+        ids.extend(retries.filter(|again| again.stream == stream).map(|again| again.id));
         let deaths = self.deaths.iter().chain(&self.dying);
         ids.extend(deaths.filter(|death| death.stream == stream).map(|death| death.id));
         ids.extend(self.releases.streams.get(at).into_iter().flatten().map(|(id, _)| *id));
@@ -192,14 +203,15 @@ impl Consumer {
             self.suspects = self.suspects.saturating_sub(1);
         }
         let tell = tell.then_some(id);
-        let delay = self.retry_delay(held.deliveries);
+        let delay = self.retry_delay(held.attempt);
         let limit = self.spec.max_deliveries.saturating_add(u32::from(cx.mutant(Mutant::LimitOffByOne)));
         let Some(reader) = self.readers.get_mut(held.reader as usize) else { return };
         reader.held = reader.held.saturating_sub(1);
-        let (stream, entry, deliveries) = (held.stream, held.entry, held.deliveries);
+        let (stream, entry, deliveries, attempt) = (held.stream, held.entry, held.deliveries, held.attempt);
+        let bytes = held.bytes;
         let verdict = match verdict {
             Verdict::Reject { .. } if cx.mutant(Mutant::DeadLetterSkipped) => Verdict::Done,
-            Verdict::Retry { .. } if deliveries >= limit && cx.mutant(Mutant::DeadLetterSkipped) => Verdict::Done,
+            Verdict::Retry { .. } if attempt >= limit && cx.mutant(Mutant::DeadLetterSkipped) => Verdict::Done,
             Verdict::Release { .. } if cx.mutant(Mutant::ReleaseAcks) => Verdict::Done,
             Verdict::Retry { .. } if cx.mutant(Mutant::RetryAsRelease) => Verdict::Release { started: false },
             verdict => verdict,
@@ -209,14 +221,16 @@ impl Consumer {
                 Some(delivery) => reader.told.push((stream, entry, delivery)),
                 None => reader.acks.push(stream, entry),
             },
-            Verdict::Retry { after, .. } if deliveries < limit => {
-                let delay_ms =
-                    u64::try_from(after.unwrap_or(delay).as_millis()).unwrap_or(u64::MAX).min(RETRY_HORIZON_MS);
+            Verdict::Retry { after, .. } if attempt < limit => {
+                let delay_ms = u64::try_from(after.unwrap_or(delay).as_millis()).unwrap_or(u64::MAX).min(LONGEST_MS);
                 let delay_ms = delay_ms >> u32::from(cx.mutant(Mutant::BackoffHalved));
-                reader.defers.push(Deferral { stream, id: entry, delay_ms, tell });
+                let delay_ms = if cx.mutant(Mutant::RetryNotDue) { 0 } else { delay_ms };
+                let attempt = if cx.mutant(Mutant::AttemptForgotten) { 1 } else { attempt + 1 };
+                reader.retries.push(Again { stream, id: entry, delay_ms, attempt, bytes, tell });
             }
             Verdict::Retry { reason, .. } | Verdict::Reject { reason } => {
-                reader.deaths.push(Death { stream, id: entry, reason, deliveries, tell });
+                let attempts = attempt;
+                reader.deaths.push(Death { stream, id: entry, reason, attempts, deliveries, bytes, tell });
             }
             Verdict::Release { started } => {
                 reader.releases.push(stream, entry, started);
@@ -242,7 +256,7 @@ impl Consumer {
             untold.push(delivery);
         }
         untold.extend(reader.acking.iter_mut().filter_map(|settling| settling.tell.take()));
-        untold.extend(reader.deferring.iter_mut().chain(&mut reader.defers).filter_map(|defer| defer.tell.take()));
+        untold.extend(reader.retrying.iter_mut().chain(&mut reader.retries).filter_map(|again| again.tell.take()));
         untold.extend(reader.dying.iter_mut().chain(&mut reader.deaths).filter_map(|death| death.tell.take()));
         for delivery in untold {
             let result = Settled::Lost("its broker, or the data that was there, is gone".into());
@@ -250,9 +264,9 @@ impl Consumer {
         }
     }
 
-    /// `base·2ⁿ⁻¹` after the n-th delivery, at most the cap.
-    fn retry_delay(&self, deliveries: u32) -> Duration {
-        let doublings = deliveries.saturating_sub(1).min(31);
+    /// `base·2ⁿ⁻¹` after the n-th attempt, at most the cap.
+    fn retry_delay(&self, attempt: u32) -> Duration {
+        let doublings = attempt.saturating_sub(1).min(31);
         self.spec.retry_base.saturating_mul(1 << doublings).min(self.spec.retry_cap)
     }
 
@@ -264,7 +278,7 @@ impl Consumer {
         if reader.acking.is_empty() {
             self.send_acks(at, cx);
         }
-        self.send_defers(at, cx);
+        self.send_retries(at, cx);
         self.send_deaths(at, cx);
         self.send_releases(at, cx);
     }
@@ -299,7 +313,7 @@ impl Consumer {
     pub(super) fn on_acked(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let Some(settling) = reader.acking.pop_front() else { return };
-        let sent = settling.ids.len() as u64;
+        let (sent, source) = (settling.ids.len() as u64, settling.stream);
         match reply {
             Reply::Error(error) if passes(error.class()) => reader.put_back(settling),
             Reply::Error(error) => {
@@ -318,7 +332,7 @@ impl Consumer {
                     let result = if acked == sent { Settled::Ok } else { Settled::Fenced };
                     cx.event(Event::Settled { delivery, result });
                 }
-                self.note_done(at, acked, cx);
+                self.note_done(at, source, acked, cx);
             }
         }
     }
@@ -338,68 +352,87 @@ impl Consumer {
 
     // ---- retry ----
 
-    fn send_defers(&mut self, at: u32, cx: &mut Cx<'_>) {
+    fn send_retries(&mut self, at: u32, cx: &mut Cx<'_>) {
+        let (topic, group) = (self.spec.topic.clone(), self.spec.group.clone());
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let Some(stream) = reader.defers.first().map(|defer| defer.stream) else { return };
-        if !reader.deferring.is_empty() {
+        let Some(stream) = reader.retries.first().map(|again| again.stream) else { return };
+        if !reader.retrying.is_empty() || reader.retries_wait {
             return;
         }
-        reader.deferring = take_of(&mut reader.defers, |defer| defer.stream == stream);
-        let Some(key) = reader.key(stream).cloned() else { return };
-        let mut args = alloc::vec![Arg::Text(self.spec.group.clone()), Arg::Text(self.name.clone())];
-        for defer in &reader.deferring {
-            args.push(defer.id.into());
-            args.push(Arg::Int(i64::try_from(defer.delay_ms).unwrap_or(i64::MAX)));
+        reader.retrying = take_of(&mut reader.retries, |again| (again.stream == stream).then_some(again.bytes));
+        let Some(source) = reader.key(stream).cloned() else { return };
+        let partition = partition_of(stream);
+        let bucket = key::retry_bucket(topic.name(), partition, &group);
+        let owners = key::owners(topic.name(), &group);
+        let keys = alloc::vec![source, bucket.items, bucket.bodies, bucket.index, owners];
+        let count = u32::try_from(reader.retrying.len()).unwrap_or(0);
+        let me = Arg::Text(self.name.clone());
+        let mut args = alloc::vec![Arg::Text(group), me, partition.into(), "".into(), count.into()];
+        // Entry ids of the two streams of a partition may be equal.
+        let tag = if is_retry_stream(stream) { "1" } else { "0" };
+        for again in &reader.retrying {
+            args.push(again.id.into());
+            args.push(Arg::Int(i64::try_from(again.delay_ms).unwrap_or(i64::MAX)));
+            args.push(again.attempt.into());
+            args.push(tag.into());
+            args.push(0u32.into());
         }
-        let eval = Eval { script: Script::Defer, keys: alloc::vec![key], args };
-        self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Defer, cx);
+        let eval = Eval { script: Script::Retry, keys, args };
+        self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Retry, cx);
     }
 
-    pub(super) fn on_deferred(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
+    /// Of each entry when it is due, `gone` or `lost`; `{oom}`
+    pub(super) fn on_retried(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        let sent = core::mem::take(&mut reader.deferring);
+        let sent = core::mem::take(&mut reader.retrying);
+        if is_oom(reply) || matches!(reply, Reply::Error(error) if passes(error.class())) {
+            // Never acknowledged before the copy exists: it stays pending, and is tried again.
+            reader.retries.splice(0..0, sent);
+            reader.retries_wait = true;
+            return self.plan(cx.now.mono + AGAIN, Task::Again(at), cx);
+        }
         if let Reply::Error(error) = reply {
-            if passes(error.class()) {
-                reader.defers.splice(0..0, sent);
-                return;
-            }
             // They stay pending under this name until it has been silent for long enough to be claimed from.
             let (at, text) = (reader.at.clone(), error.text());
-            for delivery in sent.into_iter().filter_map(|defer| defer.tell) {
+            for delivery in sent.into_iter().filter_map(|again| again.tell) {
                 cx.event(Event::Settled { delivery, result: Settled::Lost(text.into()) });
             }
-            let warning = Warning::Refused { broker: at, what: "deferring (EVAL)", error: text.into() };
+            let warning = Warning::Refused { broker: at, what: "putting retries away (EVAL)", error: text.into() };
             return cx.event(Event::Warning(warning.into()));
         }
-        let mut kept = reply.view().items().into_iter().flatten().map(|one| one.as_int() == Some(1));
-        let mut due = Vec::new();
-        for defer in sent {
-            let ours = kept.next().unwrap_or(false);
-            if ours {
-                cx.stats.deferred += 1;
-                due.push((Duration::from_millis(defer.delay_ms), defer.stream));
-            } else {
-                cx.stats.fenced += 1;
-            }
-            if let Some(delivery) = defer.tell {
-                let result = if ours { Settled::Ok } else { Settled::Fenced };
+        let mut answers = reply.view().items().into_iter().flatten();
+        let mut done = 0;
+        let mut source = 0;
+        for again in sent {
+            source = again.stream;
+            let result = match answers.next().and_then(|one| one.as_str()) {
+                Some("lost") => {
+                    cx.stats.bodies_lost += 1;
+                    Settled::Lost("its body had been trimmed".into())
+                }
+                Some(due) if due.bytes().all(|b| b.is_ascii_digit()) => {
+                    cx.stats.deferred += 1;
+                    done += 1;
+                    let due = cx.now.mono + Duration::from_millis(again.delay_ms);
+                    self.note_waiting(at, partition_of(again.stream), due, cx);
+                    Settled::Ok
+                }
+                _ => {
+                    cx.stats.fenced += 1;
+                    Settled::Fenced
+                }
+            };
+            if let Some(delivery) = again.tell {
                 cx.event(Event::Settled { delivery, result });
             }
         }
-        if cx.mutant(Mutant::RetryNever) {
-            return;
-        }
-        for (delay, stream) in due {
-            // On a grid, so that many deferrals make one look.
-            let due = cx.now.mono + delay + DUE_SLACK;
-            self.plan(Mono(due.0.next_multiple_of(DUE_GRID_US)), Task::Retry(at, stream), cx);
-        }
+        self.note_done(at, source, done, cx);
     }
 
-    pub(super) fn on_defer_orphan(&mut self, at: u32, cx: &Cx<'_>) {
+    pub(super) fn on_retry_orphan(&mut self, at: u32, cx: &Cx<'_>) {
         if let Some(reader) = self.readers.get_mut(at as usize) {
-            let sent = core::mem::take(&mut reader.deferring);
-            reader.defers.splice(0..0, sent.into_iter().filter(|_| !cx.mutant(Mutant::DeferOrphanDropped)));
+            let sent = core::mem::take(&mut reader.retrying);
+            reader.retries.splice(0..0, sent.into_iter().filter(|_| !cx.mutant(Mutant::RetryOrphanDropped)));
         }
     }
 
@@ -412,22 +445,21 @@ impl Consumer {
         if !reader.dying.is_empty() || reader.deaths_wait {
             return;
         }
-        reader.dying = take_of(&mut reader.deaths, |death| death.stream == stream);
+        reader.dying = take_of(&mut reader.deaths, |death| (death.stream == stream).then_some(death.bytes));
         let Some(source) = reader.key(stream).cloned() else { return };
         let keys = alloc::vec![source, key::dead_letters(topic.name()), key::owners(topic.name(), &self.spec.group)];
         let count = u32::try_from(reader.dying.len()).unwrap_or(0);
         let mut args = alloc::vec![
             Arg::Text(self.spec.group.clone()),
             Arg::Text(self.name.clone()),
-            u32::from(stream).into(),
+            partition_of(stream).into(),
             "".into(),
             count.into()
         ];
         for death in &reader.dying {
             args.push(death.id.into());
             args.push(Arg::Text(death.reason.clone()));
-            // A retry that keeps the entry pending makes every delivery an attempt.
-            args.push(death.deliveries.into());
+            args.push(death.attempts.into());
             args.push(death.deliveries.into());
             args.push(0u32.into());
         }
@@ -438,8 +470,6 @@ impl Consumer {
     pub(super) fn on_dead(&mut self, at: u32, reply: &Reply, cx: &mut Cx<'_>) {
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let sent = core::mem::take(&mut reader.dying);
-        let memory_full =
-            reply.view().items().and_then(|mut items| items.next()).and_then(|one| one.as_str()) == Some("oom");
         if let Reply::Error(error) = reply
             && !passes(error.class())
         {
@@ -457,7 +487,7 @@ impl Consumer {
                 return;
             }
         }
-        if memory_full || matches!(reply, Reply::Error(_)) {
+        if is_oom(reply) || matches!(reply, Reply::Error(_)) {
             // Never acknowledged before the copy exists: it stays pending, and is tried again.
             reader.deaths.splice(0..0, sent);
             reader.deaths_wait = true;
@@ -465,7 +495,9 @@ impl Consumer {
         }
         let mut results = reply.view().items().into_iter().flatten();
         let mut dead = 0u32;
+        let mut source = 0;
         for death in sent {
+            source = death.stream;
             let result = match results.next().and_then(|one| one.as_str()) {
                 Some("gone") => Settled::Fenced,
                 Some("lost") => {
@@ -483,7 +515,7 @@ impl Consumer {
             }
         }
         cx.stats.dead += u64::from(dead);
-        self.note_done(at, u64::from(dead), cx);
+        self.note_done(at, source, u64::from(dead), cx);
     }
 
     pub(super) fn on_dead_orphan(&mut self, at: u32) {
@@ -510,7 +542,7 @@ impl Consumer {
         let mut args = alloc::vec![
             Arg::Text(self.spec.group.clone()),
             Arg::Text(self.name.clone()),
-            u32::from(stream).into(),
+            partition_of(stream).into(),
             "".into()
         ];
         for (id, started) in &entries {
@@ -548,7 +580,7 @@ impl Consumer {
 
     // ---- held ----
 
-    /// Renews everything that is in hand, running or not, and what waits to be buried: its idle time would make
+    /// Renews everything that is in hand, running or not, and what waits to be put away: its idle time would make
     /// somebody else claim it.
     pub(super) fn renew(&mut self, hand: &Slab<DeliveryId, Held>, cx: &mut Cx<'_>) {
         for at in 0..self.readers.len() {
@@ -560,7 +592,8 @@ impl Consumer {
             let mut streams = Vec::new();
             streams.resize_with(reader.keys.len(), Vec::new);
             let ours = hand.iter().filter(|(_, held)| held.sub == self.id && held.reader == at);
-            let waiting = reader.deaths.iter().map(|death| (death.stream, death.id));
+            let deaths = reader.deaths.iter().map(|death| (death.stream, death.id));
+            let waiting = reader.retries.iter().map(|again| (again.stream, again.id)).chain(deaths);
             for (stream, id) in ours.map(|(_, held)| (held.stream, held.entry)).chain(waiting) {
                 if let Some(ids) = streams.get_mut(stream as usize) {
                     ids.push(id);
@@ -595,19 +628,31 @@ impl Consumer {
     }
 }
 
-/// Takes up to a batch of those that match, in order.
-fn take_of<T>(from: &mut Vec<T>, matches: impl Fn(&T) -> bool) -> Vec<T> {
+/// Takes up to a batch of those that match, in order; what matches has a size.
+fn take_of<T>(from: &mut Vec<T>, size: impl Fn(&T) -> Option<u32>) -> Vec<T> {
     let mut taken = Vec::new();
     let mut rest = Vec::with_capacity(from.len());
+    let mut bytes = 0;
     for one in from.drain(..) {
-        if taken.len() < ENTRIES && matches(&one) { taken.push(one) } else { rest.push(one) }
+        match size(&one) {
+            Some(size) if taken.is_empty() || (taken.len() < ENTRIES && bytes + u64::from(size) <= BYTES) => {
+                bytes += u64::from(size);
+                taken.push(one);
+            }
+            _ => rest.push(one),
+        }
     }
     *from = rest;
     taken
 }
 
+/// Nothing was done, for lack of memory.
+fn is_oom(reply: &Reply) -> bool {
+    reply.view().items().and_then(|mut items| items.next()).and_then(|one| one.as_str()) == Some("oom")
+}
+
 /// A refusal for the server's own state: the same command may succeed later, unchanged.
-fn passes(class: ErrorClass) -> bool {
+pub(super) fn passes(class: ErrorClass) -> bool {
     matches!(
         class,
         ErrorClass::Loading

@@ -4,6 +4,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::reader::NOTHING_SEEN;
 use super::{Answer, Consumer, Consumers, Held};
 use crate::command::{Arg, By, Command, Eval};
 use crate::effect::{Cx, Effect};
@@ -145,7 +146,10 @@ impl Consumer {
         }
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.leaving = true;
-        let keys = reader.keys.clone();
+        // A retry stream that is not known to exist may be one that is looked for again.
+        let known = reader.keys.iter().zip(&reader.absent).zip(&reader.seen);
+        let known = known.filter(|((_, absent), seen)| !**absent || **seen > NOTHING_SEEN);
+        let keys = known.map(|((key, _), _)| key.clone()).collect();
         let args = alloc::vec![Arg::Text(self.spec.group.clone()), Arg::Text(self.name.clone())];
         let eval = Eval { script: Script::Leave, keys, args };
         self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Leave, cx);

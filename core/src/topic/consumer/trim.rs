@@ -3,10 +3,11 @@
 //! Whoever acknowledges sees to it, some seconds later, so that a busy stream is trimmed and an idle one costs nothing.
 //! The script decides by the registry of groups: one whose consumers are away keeps what it has not read. What is done
 //! with stays for a minute, so that a group that is made a moment later still finds it, unless memory is nearly full.
+//! A retry stream is one group's: nobody else waits for what is in it, and it is trimmed whatever is kept of the messages.
 
 use core::time::Duration;
 
-use super::reader::Reader;
+use super::reader::{Reader, is_retry_stream};
 use super::{Answer, Consumer, Task};
 use crate::command::{By, Command, Eval};
 use crate::effect::Cx;
@@ -28,11 +29,11 @@ const SOON: u64 = 10_000;
 
 impl Consumer {
     /// Entries of this reader are done with: the stream may be trimmed.
-    pub(super) fn note_done(&mut self, at: u32, entries: u64, cx: &mut Cx<'_>) {
-        let Some(reader) = self.readers.get_mut(at as usize) else { return };
-        if self.spec.retention == Retention::Forever || entries == 0 {
+    pub(super) fn note_done(&mut self, at: u32, stream: u16, entries: u64, cx: &mut Cx<'_>) {
+        if entries == 0 || !self.trims(stream) {
             return;
         }
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
         reader.done += entries;
         if reader.done >= SOON && reader.trimming == 0 {
             self.trim(at, cx);
@@ -41,6 +42,11 @@ impl Consumer {
             let share = u32::try_from(fnv1a(self.name.as_bytes()) % 100).unwrap_or(0);
             self.plan(cx.now.mono + PERIOD / 2 + PERIOD * share / 100, Task::Trim(at), cx);
         }
+    }
+
+    /// Whether anything is removed from a stream.
+    fn trims(&self, stream: u16) -> bool {
+        is_retry_stream(stream) || self.spec.retention != Retention::Forever
     }
 
     pub(super) fn on_trim_time(&mut self, at: u32, cx: &mut Cx<'_>) {
@@ -58,17 +64,21 @@ impl Consumer {
         reader.done = 0;
         let streams: alloc::vec::Vec<u16> = reader.readable().map(|(_, stream)| stream).collect();
         for stream in streams {
+            if !self.trims(stream) {
+                continue;
+            }
             self.trim_stream(at, stream, cx);
         }
     }
 
     fn trim_stream(&mut self, at: u32, stream: u16, cx: &mut Cx<'_>) {
-        let registry = key::groups(self.spec.topic.name());
+        let (registry, young) =
+            if is_retry_stream(stream) { (key::nothing(), 0) } else { (key::groups(self.spec.topic.name()), YOUNG_MS) };
         let Some(reader) = self.readers.get_mut(at as usize) else { return };
         let Some(source) = reader.key(stream).cloned() else { return };
         reader.trimming += 1;
         // No caps on length or age: only what is done with.
-        let args = alloc::vec!["1".into(), "-1".into(), "-1".into(), LIMIT.into(), YOUNG_MS.into()];
+        let args = alloc::vec!["1".into(), "-1".into(), "-1".into(), LIMIT.into(), young.into()];
         let eval = Eval { script: Script::Trim, keys: alloc::vec![source, registry], args };
         self.command(at, Command::Eval(eval.into(), By::Sha1), Answer::Trim(stream), cx);
     }

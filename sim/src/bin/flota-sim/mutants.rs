@@ -164,8 +164,15 @@ fn scenarios(mutant: Mutant) -> Vec<Scenario> {
         | Mutant::ErrorKeepsSlot
         | Mutant::OomStopsReads
         | Mutant::StopNever => &[Scenario::Conditions],
-        Mutant::OrphansForgotten | Mutant::ReadLossForgotten | Mutant::DeferOrphanDropped => &[Scenario::Answers],
-        Mutant::LimitOffByOne | Mutant::BackoffHalved | Mutant::RetryNotDue | Mutant::RetryNever => &[Scenario::Poison],
+        Mutant::OrphansForgotten | Mutant::ReadLossForgotten | Mutant::RetryOrphanDropped => &[Scenario::Answers],
+        Mutant::LimitOffByOne
+        | Mutant::BackoffHalved
+        | Mutant::RetryNotDue
+        | Mutant::RetryNever
+        | Mutant::RetryStreamUnread
+        | Mutant::AttemptForgotten
+        | Mutant::RetryForAll => &[Scenario::Poison],
+        Mutant::ScheduledAtOnce | Mutant::ScheduledUnmoved => &[Scenario::Retries],
         Mutant::FullTableGrows | Mutant::NetworkUnchecked | Mutant::HostNameDialled => &[Scenario::Flood],
         _ => &[Scenario::Swarm],
     };
@@ -176,6 +183,7 @@ fn scenarios(mutant: Mutant) -> Vec<Scenario> {
         Scenario::Partition,
         Scenario::Flood,
         Scenario::Poison,
+        Scenario::Retries,
         Scenario::Conditions,
         Scenario::Answers,
         Scenario::Rolling,

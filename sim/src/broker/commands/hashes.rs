@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::super::Value;
 use super::super::call::{Call, Reaction, parse_int};
+use super::super::{Change, Value};
 use super::Command;
 use super::flag::{DENY_OOM, WRITE};
 
@@ -30,6 +30,10 @@ fn hmset(call: &mut Call<'_>) -> Reaction {
     set_fields(call, "hmset").map(|_| Value::OK)
 }
 
+fn set(call: &mut Call<'_>, key: &Bytes, field: &Bytes, value: &Bytes) {
+    call.db.record(|| Change::Field { key: key.clone(), field: field.clone(), value: Some(value.clone()) });
+}
+
 /// Sets all and says how many are new.
 fn set_fields(call: &mut Call<'_>, name: &str) -> Result<i64, super::super::Stop> {
     let key = call.word(1)?;
@@ -44,6 +48,11 @@ fn set_fields(call: &mut Call<'_>, name: &str) -> Result<i64, super::super::Stop
             new += i64::from(hash.insert(field.clone(), value.clone()).is_none());
         }
     }
+    for pair in fields.chunks_exact(2) {
+        if let [field, value] = pair {
+            set(call, key, field, value);
+        }
+    }
     call.db.changed(key);
     Ok(new)
 }
@@ -54,6 +63,7 @@ fn hsetnx(call: &mut Call<'_>) -> Reaction {
         return Ok(Value::Int(0));
     }
     call.db.hash_or_new(key, call.at)?.insert(field.clone(), value.clone());
+    set(call, key, field, value);
     call.db.changed(key);
     Ok(Value::Int(1))
 }
@@ -91,8 +101,15 @@ fn hdel(call: &mut Call<'_>) -> Reaction {
     let key = call.word(1)?;
     let Some(hash) = call.db.hash(key, call.at)? else { return Ok(Value::Int(0)) };
     let mut removed = 0;
+    let mut gone = Vec::new();
     for field in call.args.iter().skip(2) {
-        removed += i64::from(hash.remove(field).is_some());
+        if hash.remove(field).is_some() {
+            removed += 1;
+            gone.push(field);
+        }
+    }
+    for field in gone {
+        call.db.record(|| Change::Field { key: key.clone(), field: field.clone(), value: None });
     }
     if removed > 0 {
         call.db.remove_if_empty(key);
@@ -108,7 +125,9 @@ fn hincrby(call: &mut Call<'_>) -> Reaction {
         None => 0,
     };
     let sum = now.checked_add(by).ok_or("ERR increment or decrement would overflow")?;
-    call.db.hash_or_new(key, call.at)?.insert(field.clone(), Bytes::from(sum.to_string()));
+    let value = Bytes::from(sum.to_string());
+    call.db.hash_or_new(key, call.at)?.insert(field.clone(), value.clone());
+    set(call, key, field, &value);
     call.db.changed(key);
     Ok(Value::Int(sum))
 }

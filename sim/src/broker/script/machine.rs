@@ -320,11 +320,13 @@ fn prelude(lua: &Lua, era: Era, random: &Rc<Cell<u64>>) -> mlua::Result<(Table, 
     let strict = strict.set_name(if era == Era::Old { "@enable_strict_lua" } else { PRELUDE }).into_function()?;
     let cjson = lua.load(include_str!("cjson.lua")).set_name(PRELUDE).into_function()?;
     let raise = lua.load("error((...), 3)").set_name(PRELUDE).into_function()?;
-    let cjson: Table = cjson.call((raise, Lv::NULL))?;
+    let cjson: Table = cjson.call((raise.clone(), Lv::NULL))?;
+    let cmsgpack = lua.load(include_str!("cmsgpack.lua")).set_name(PRELUDE).into_function()?;
+    let cmsgpack: Table = cmsgpack.call(raise)?;
     let bit = super::bit::library(lua)?;
     let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE).into_function()?;
     let (env, globals, redis, runner): (Table, Table, Table, Function) =
-        prelude.call((era == Era::Old, plain_of, next, seed, handler, strict, cjson, bit))?;
+        prelude.call((era == Era::Old, plain_of, next, seed, handler, strict, cjson, cmsgpack, bit))?;
     if era == Era::Valkey {
         globals.raw_set("server", globals.raw_get::<Lv>("redis")?)?;
     }

@@ -1,6 +1,6 @@
 -- What a script sees: the libraries that the server offers, behind tables that nothing can write to, so that no script
 -- leaves anything for the next one. Returns the environment, what runs a script in it, and what the host fills.
-local old, plain, random, seed, handler, load_strict, cjson, bit = ...
+local old, plain, random, seed, handler, load_strict, cjson, cmsgpack, bit = ...
 local pcall, xpcall, rawset, rawget, error, type = pcall, xpcall, rawset, rawget, error, type
 local READONLY = 'Attempt to modify a readonly table'
 
@@ -79,7 +79,7 @@ local coroutine_ = copy(coroutine)
 function coroutine_.resume(...) return resumed(resume(...)) end
 
 G.coroutine, G.math, G.table = freeze(coroutine_), freeze(math_), freeze(copy(table))
-G.string, G.cjson, G.bit = freeze(copy(string)), freeze(cjson), freeze(bit)
+G.string, G.cjson, G.cmsgpack, G.bit = freeze(copy(string)), freeze(cjson), freeze(cmsgpack), freeze(bit)
 local text_meta = getmetatable('')
 text_meta.__index = G.string
 text_meta.__metatable = freeze({ __index = G.string })

@@ -214,9 +214,7 @@ fn errors_that_are_caught_look_as_on_a_server() {
 
 #[test]
 fn the_environment_is_closed_and_forgets() {
-    for name in
-        ["os", "io", "require", "dofile", "loadfile", "print", "debug", "module", "package", "cmsgpack", "struct"]
-    {
+    for name in ["os", "io", "require", "dofile", "loadfile", "print", "debug", "module", "package", "struct"] {
         for era in Era::ALL {
             let reply = shown(&run(era, &format!("return {name}")));
             assert!(reply.contains("nonexistent global variable"), "{name}: {reply}");
@@ -368,6 +366,22 @@ fn json_goes_there_and_back() {
         let reply = shown(&run(Era::Seven, text));
         assert!(reply.contains(error), "{text}: {reply}");
     }
+}
+
+#[test]
+fn packed_messages_are_those_of_the_server() {
+    for (text, reply) in [
+        ("return cmsgpack.pack({'payload','a','id',''})", r"'\x94\xa7payload\xa1a\xa2id\xa0'"),
+        ("return string.sub(cmsgpack.pack({string.rep('x', 40)}), 1, 4)", r"'\x91\xd9(x'"),
+        ("return string.sub(cmsgpack.pack({string.rep('x', 300)}), 1, 4)", r"'\x91\xda\x01,'"),
+        ("return #cmsgpack.unpack(cmsgpack.pack({string.rep('x', 70000), 'y'}))[1]", "70000"),
+        ("local t = {}; for i = 1, 20 do t[i] = 'a' end; return #cmsgpack.unpack(cmsgpack.pack(t))", "20"),
+        ("return cmsgpack.unpack('')", "nil"),
+    ] {
+        assert_eq!(shown(&run(Era::Seven, text)), reply, "{text}");
+    }
+    let cut = shown(&run(Era::Seven, "local t = cmsgpack.unpack('\\146\\161a')"));
+    assert!(cut.contains("Missing bytes in input."), "{cut}");
 }
 
 #[test]

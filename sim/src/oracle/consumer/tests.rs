@@ -84,8 +84,18 @@ impl Bench {
     pub(in crate::oracle) fn delivered(&mut self, service: u32, number: u64, n: u64, deliveries: u32) {
         let hand = Hand { life: 1, number };
         let item = Some(Item(n as u32));
-        let delivered =
-            Delivered { hand, sub: 0, item, intact: true, broker: Some(0), partition: 0, entry: entry(n), deliveries };
+        let delivered = Delivered {
+            hand,
+            sub: 0,
+            item,
+            intact: true,
+            broker: Some(0),
+            partition: 0,
+            retry: false,
+            entry: entry(n),
+            deliveries,
+            attempt: deliveries,
+        };
         self.see(Host::Service(service), What::Delivered(Box::new(delivered)));
         self.see(Host::Service(service), What::Started(hand));
     }

@@ -276,8 +276,18 @@ fn a_delivered_body_is_one_that_was_submitted() {
             submit(&mut bench, 0);
         }
         let hand = Hand { life: 1, number: 0 };
-        let given =
-            Delivered { hand, sub: 0, item, intact, broker: Some(0), partition: 0, entry: entry(7), deliveries: 1 };
+        let given = Delivered {
+            hand,
+            sub: 0,
+            item,
+            intact,
+            broker: Some(0),
+            partition: 0,
+            retry: false,
+            entry: entry(7),
+            deliveries: 1,
+            attempt: 1,
+        };
         bench.service(What::Delivered(Box::new(given)));
         assert_eq!(bench.violated().is_empty(), right);
     }

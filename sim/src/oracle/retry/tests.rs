@@ -1,6 +1,6 @@
 use bytes::Bytes;
 
-use super::super::consumer::tests::{DEAD, ONE, OTHER, consuming, entry, fields};
+use super::super::consumer::tests::{DEAD, ONE, OTHER, STREAM, consuming, entry, fields};
 use super::super::testing::Bench;
 use super::*;
 use crate::plan::Fault;
@@ -15,19 +15,53 @@ fn bench() -> Bench {
     bench
 }
 
-/// The handler of message 1 asks for a retry, and the entry waits.
+const BUCKET: &[u8] = b"streaming:mq:retry:t0:g0:0:body";
+const RETRIES: &[u8] = b"stream:topic:t0:p:0:retry:g0";
+
+/// What the retry script puts away of message 1.
+fn again(attempt: u32) -> Vec<Bytes> {
+    let mut all = fields(1);
+    let attempt = attempt.to_string();
+    for (name, value) in [("attempt", &attempt), ("origin", &entry(1).to_string())] {
+        all.extend([Bytes::from(name), Bytes::from(value.clone())]);
+    }
+    all
+}
+
+fn packed(texts: &[Bytes]) -> Bytes {
+    let mut packed = vec![0x90 + texts.len() as u8];
+    for text in texts {
+        packed.push(0xa0 + text.len() as u8);
+        packed.extend(text);
+    }
+    packed.into()
+}
+
+fn put_away(bench: &mut Bench, attempt: u32) {
+    bench.execute(Word::Script(Script::Retry));
+    let (key, field) = (Bytes::from_static(BUCKET), Bytes::from(format!("0:{}", entry(1))));
+    bench.change(Change::Field { key, field, value: Some(packed(&again(attempt))) });
+    bench.acked(1);
+}
+
+/// The handler of message 1 asks for a retry, and the message waits.
 fn deferred() -> Bench {
     let mut bench = bench();
     bench.received(1);
     bench.settled(0, 1, Given::Retry);
-    bench.execute(Word::Script(Script::Defer));
-    bench.pending(1, b"@retry", Some(ONE), 0);
+    put_away(&mut bench, 2);
     bench
 }
 
-fn claim(bench: &mut Bench, idle_ms: i64) {
-    bench.execute(Word::Script(Script::Claim));
-    bench.pending_at(1, OTHER, Some(b"@retry"), idle_ms, 2);
+fn moved(bench: &mut Bench, to: &'static [u8]) {
+    bench.execute(Word::Script(Script::Move));
+    bench.change(Change::Added { key: Bytes::from_static(to), id: entry(50), fields: again(2) });
+    taken_out(bench);
+}
+
+fn taken_out(bench: &mut Bench) {
+    let (key, field) = (Bytes::from_static(BUCKET), Bytes::from(format!("0:{}", entry(1))));
+    bench.change(Change::Field { key, field, value: None });
 }
 
 fn bury(bench: &mut Bench, script: Script, deliveries: u32) {
@@ -37,6 +71,7 @@ fn bury(bench: &mut Bench, script: Script, deliveries: u32) {
         ("dead-partition", "0".to_string()),
         ("dead-origin", entry(1).to_string()),
         ("dead-reason", "deliveries".to_string()),
+        ("dead-attempts", deliveries.to_string()),
         ("dead-deliveries", deliveries.to_string()),
     ] {
         all.extend([Bytes::from(name), Bytes::from(value)]);
@@ -49,11 +84,11 @@ fn bury(bench: &mut Bench, script: Script, deliveries: u32) {
 fn a_retry_comes_when_it_is_due_and_not_before() {
     let mut early = deferred();
     early.at += 900_000;
-    claim(&mut early, 3_600_000);
+    moved(&mut early, RETRIES);
     assert_eq!(early.violated(), [28]);
     let mut due = deferred();
     due.at += 1_000_000;
-    claim(&mut due, 3_600_000);
+    moved(&mut due, RETRIES);
     assert_eq!(due.violated(), []);
     assert_eq!(due.hits("retry due and delivered again"), 1);
 }
@@ -63,16 +98,50 @@ fn due_is_by_the_clock_of_the_server() {
     let mut stepped = deferred();
     stepped.at += 650_000;
     stepped.see(Host::World, What::FaultBegins(0));
-    claim(&mut stepped, 3_600_050);
+    moved(&mut stepped, RETRIES);
     assert_eq!(stepped.violated(), []);
 }
 
 #[test]
-fn a_retry_that_the_server_does_not_hold_for_due_is_too_early() {
+fn a_retry_is_not_taken_out_and_dropped() {
     let mut bench = deferred();
     bench.at += 2_000_000;
-    claim(&mut bench, 1_000);
+    bench.execute(Word::Script(Script::Move));
+    taken_out(&mut bench);
     assert_eq!(bench.violated(), [28]);
+}
+
+#[test]
+fn a_retry_is_its_groups_alone() {
+    let mut shared = deferred();
+    shared.at += 2_000_000;
+    moved(&mut shared, STREAM);
+    assert_eq!(shared.violated(), [52]);
+    let mut read = deferred();
+    read.at += 2_000_000;
+    moved(&mut read, RETRIES);
+    let pending = |group: &'static [u8]| Change::Pending {
+        key: Bytes::from_static(RETRIES),
+        group: Bytes::from_static(group),
+        id: entry(50),
+        consumer: Bytes::from_static(ONE),
+        from: None,
+        idle_ms: 0,
+        deliveries: 1,
+    };
+    read.change(pending(b"g0"));
+    assert_eq!(read.violated(), []);
+    read.change(pending(b"g1"));
+    assert_eq!(read.violated(), [52]);
+}
+
+#[test]
+fn a_retry_says_which_attempt_it_is() {
+    let mut bench = bench();
+    bench.received(1);
+    bench.settled(0, 1, Given::Retry);
+    put_away(&mut bench, 1);
+    assert_eq!(bench.violated(), [27]);
 }
 
 #[test]
@@ -80,8 +149,7 @@ fn a_retry_must_be_asked_for_and_must_wait() {
     let mut unasked = bench();
     unasked.received(1);
     unasked.settled(0, 1, Given::Done);
-    unasked.execute(Word::Script(Script::Defer));
-    unasked.pending(1, b"@retry", Some(ONE), 0);
+    put_away(&mut unasked, 2);
     assert_eq!(unasked.violated(), [28]);
     let mut given_back = bench();
     given_back.received(1);
@@ -127,10 +195,8 @@ struct Claimed {
     arrived: bool,
     /// … and its handler was done with it.
     done: bool,
-    /// Entry 2 was in hand, too, delivered as often …
+    /// Entry 2 was in hand, too, delivered as often.
     neighbour: bool,
-    /// … after a retry.
-    after_retry: bool,
     /// The process had died already when the claim ran.
     for_the_dead: bool,
     /// It had given up the connection that the claim came by.
@@ -146,8 +212,7 @@ fn die(claimed: &Claimed) -> Vec<u8> {
     let dies = |bench: &mut Bench| bench.see(Host::Service(1), What::Died(1));
     bench.execute(Word::Script(Script::Claim));
     if claimed.neighbour {
-        let from = if claimed.after_retry { b"@retry" } else { ONE };
-        bench.pending_at(2, OTHER, Some(from), 3_600_000, 3);
+        bench.pending_at(2, OTHER, Some(ONE), 3_600_000, 3);
         bench.delivered(1, 8, 2, 3);
     }
     if claimed.by_a_lost_line {
@@ -175,7 +240,6 @@ fn nothing_becomes_a_dead_letter_for_its_neighbours() {
     let arrived = || Claimed { arrived: true, ..Claimed::default() };
     assert_eq!(die(&arrived()), []);
     assert_eq!(die(&Claimed { neighbour: true, ..arrived() }), [27]);
-    assert_eq!(die(&Claimed { neighbour: true, after_retry: true, ..arrived() }), []);
     assert_eq!(die(&Claimed { neighbour: true, done: true, ..arrived() }), [], "its acknowledgement was on the way");
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Held {
     delivery: DeliveryId,
     sub: u32,
     item: Option<Item>,
-    deliveries: u32,
+    attempt: u32,
     /// What its handler has come to, once it has: in applications that are not the plan's.
     deed: Option<Deed>,
     /// It has its verdict, and waits for what the broker makes of it.
@@ -34,6 +34,9 @@ impl FastService {
         let mut message = Message::new(k.body(item).unwrap_or_default());
         if let Some(key) = work.key {
             message = message.key(format!("key-{key}"));
+        }
+        if let Some(ms) = work.delay_ms {
+            message = message.delay(Duration::from_millis(ms));
         }
         let policy = if work.at_most_once { Policy::AtMostOnce } else { Policy::AtLeastOnce };
         let send = Send { topic: self.topic(work.topic), message, policy, wait: None };
@@ -76,7 +79,7 @@ impl FastService {
     fn start_handler(&mut self, k: &mut Kernel, clock: &HostClock, now: Now, number: u64) -> bool {
         let Some(held) = self.hands.get(&number) else { return true };
         let (delivery, sub) = (held.delivery, held.sub);
-        let deed = deed(k, held);
+        let deed = deed(k, self.index, held);
         if self.recorder.started(&mut self.engine, now, delivery) == Err(Stale) {
             self.drop_hand(number);
             return true;
@@ -111,8 +114,8 @@ impl FastService {
         let Some(held) = self.hands.get_mut(&number).filter(|held| !held.settled && !stopped) else { return true };
         let (Some(item), Some(application)) = (held.item, k.application.clone()) else { return true };
         let Some(body) = k.body(item) else { return true };
-        let (at, sub, deliveries) = (Duration::from_micros(k.at), held.sub, held.deliveries);
-        let deed = application.borrow_mut().act(&Call { at, service, life, sub, item, deliveries }, &body);
+        let (at, sub, attempt) = (Duration::from_micros(k.at), held.sub, held.attempt);
+        let deed = application.borrow_mut().act(&Call { at, service, life, sub, item, attempt }, &body);
         held.deed = Some(deed);
         k.after(rest_us, Event::App(service, life, AppEvent::Finish(number)));
         deed != Deed::Crash
@@ -120,7 +123,7 @@ impl FastService {
 
     fn finish_handler(&mut self, k: &mut Kernel, now: Now, number: u64) {
         let Some(held) = self.hands.get(&number) else { return };
-        match deed(k, held) {
+        match deed(k, self.index, held) {
             Deed::Settle(given, _) => self.settle(k, now, number, given),
             Deed::SettleTwice(given) => {
                 let delivery = held.delivery;
@@ -233,8 +236,8 @@ impl FastService {
         let number = self.next_hand;
         self.next_hand += 1;
         self.numbers.insert(delivery.delivery, number);
-        let deliveries = delivery.deliveries;
-        let held = Held { delivery: delivery.delivery, sub, item, deliveries, deed: None, settled: false };
+        let attempt = delivery.attempt;
+        let held = Held { delivery: delivery.delivery, sub, item, attempt, deed: None, settled: false };
         self.hands.insert(number, held);
         let delivered = Delivered {
             hand: self.hand(number),
@@ -243,8 +246,10 @@ impl FastService {
             intact,
             broker: self.places.get(&delivery.broker).copied(),
             partition: delivery.partition,
+            retry: delivery.retry,
             entry: delivery.entry(),
-            deliveries,
+            deliveries: delivery.deliveries,
+            attempt,
         };
         k.see(self.host(), What::Delivered(Box::new(delivered)));
         // Most handlers start at once; some wait for a turn.
@@ -260,12 +265,13 @@ impl FastService {
 }
 
 /// What a handler does with what is in its hand: as it has decided, or as the plan wants it.
-fn deed(k: &Kernel, held: &Held) -> Deed {
+fn deed(k: &Kernel, service: u32, held: &Held) -> Deed {
     if k.application.is_some() {
         return held.deed.unwrap_or(Deed::Hang);
     }
     let fate = held.item.and_then(|item| k.plan.work.get(item.0 as usize)).map_or_else(Default::default, |w| w.fate);
-    app::deed(fate, held.deliveries)
+    let consumes = k.plan.services.get(service as usize).and_then(|plan| plan.consumes.get(held.sub as usize));
+    app::deed(fate, consumes.map_or(0, |consume| consume.group), held.attempt)
 }
 
 fn verdict(given: Given) -> Verdict {

@@ -33,6 +33,9 @@ impl App {
         if let Some(key) = work.key {
             message = message.key(format!("key-{key}"));
         }
+        if let Some(ms) = work.delay_ms {
+            message = message.delay(Duration::from_millis(ms));
+        }
         let policy = if work.at_most_once { Policy::AtMostOnce } else { Policy::AtLeastOnce };
         self.outside.see(What::Submitted { item, accepted: Ok(()) });
         let sent = self.client.send(Send { topic, message, policy, wait: None });
@@ -130,6 +133,7 @@ impl App {
         let work = item.and_then(|item| state.k.plan.work.get(item.0 as usize));
         let intact = item.zip(work).is_some_and(|(item, work)| app::body(item, work) == job.body());
         let fate = work.map_or_else(Fate::default, |work| work.fate);
+        let group = state.plan.consumes.get(sub as usize).map_or(0, |consume| consume.group);
         let hand = Hand { life: state.life, number: state.next_hand };
         state.next_hand += 1;
         state.under_way += 1;
@@ -140,11 +144,13 @@ impl App {
             intact,
             broker: state.place(job.broker()),
             partition: job.partition(),
+            retry: job.is_retry(),
             entry: job.entry(),
             deliveries: job.deliveries(),
+            attempt: job.attempt(),
         };
         state.see(What::Delivered(Box::new(delivered)));
-        Received { hand, item, deed: app::deed(fate, job.deliveries()) }
+        Received { hand, item, deed: app::deed(fate, group, job.attempt()) }
     }
 
     /// Its handler is a task of its own.

@@ -126,14 +126,19 @@ fn flota(g: &mut Gen) -> Draft {
     let mut draft = draft.text(if by_checksum { script.sha1() } else { script.text() });
     draft.names.push(format!("script {name}"));
     match script {
+        Script::Cancel => {
+            let draft = draft.text("3").text("z4").text("h4").text("z2").text("0");
+            (0..1 + g.rng.below(2)).fold(draft, |draft, _| draft.text(g.rng.pick(SCHEDULED)))
+        }
         Script::Claim => claim(g, draft),
         Script::Dead => dead(g, draft),
-        Script::Defer => {
-            let draft = draft.text("1").text(stream(g));
-            held(g, draft, |g, draft| draft.text(g.rng.pick(&["0", "1000000", "3500000"])))
+        Script::Due => {
+            let draft = draft.text("4").text("z1").text("z2").text(stream(g)).text(stream(g));
+            draft.text(group(g)).text(g.rng.pick(&["1", "100"]))
         }
         Script::Ensure => ensure(g, draft),
         Script::Leave => draft.text("2").text(stream(g)).text(stream(g)).text(group(g)).text(consumer(g)),
+        Script::Move => moves(g, draft),
         Script::Reap => {
             let draft = draft.text("1").text(stream(g)).text(group(g));
             let draft = draft.text(g.rng.pick(&["0", "10000000"])).text(g.rng.pick(&["1", "10"]));
@@ -153,11 +158,20 @@ fn flota(g: &mut Gen) -> Draft {
             let draft = draft.text(g.rng.pick(&["", "g1", "g2"])).text(g.rng.pick(&["", "0", "1"]));
             (0..1 + g.rng.below(3)).fold(draft, |draft, _| draft.word(streams::whole_id(g)))
         }
+        Script::Retry => retry(g, draft),
+        Script::Schedule => {
+            let draft = draft.text("3").text("z4").text("h4").text("z2").text("0").text(g.rng.pick(SCHEDULED));
+            let draft = draft.text(g.rng.pick(&["-10000000", "10000000", "@1", "@9000000000000"]));
+            draft.text("payload").text(g.value()).text("id").text("m1")
+        }
         Script::Tail => draft.text("3").text(stream(g)).text(stream(g)).text("s9"),
         Script::Tick => tick(g, draft),
         Script::Trim => trim(g, draft),
     }
 }
+
+/// Ids of messages that wait.
+const SCHEDULED: &[&str] = &["m1", "m2", "m3"];
 
 fn stream(g: &mut Gen) -> &'static str {
     if g.rng.chance(3) { g.any_key() } else { g.rng.pick(STREAMS) }
@@ -184,7 +198,7 @@ fn claim(g: &mut Gen, draft: Draft) -> Draft {
     let draft = draft.text("3").text(stream(g)).text("s3").text("h1");
     let fence = g.rng.pick(&["", "", "", "7"]);
     let draft = draft.text(group(g)).text(consumer(g)).text("0").text(fence);
-    let from = g.rng.pick(&["", "@free", "@retry", "c1", "c2"]);
+    let from = g.rng.pick(&["", "@free", "c1", "c2"]);
     let idle = g.rng.pick(&["0", "0", "3600000"]);
     let draft = draft.text(from).text(idle).text("-").text(g.rng.pick(&["1", "2", "100"]));
     let dead = g.rng.pick(&["2", "5", "1000000000"]);
@@ -202,6 +216,27 @@ fn dead(g: &mut Gen, draft: Draft) -> Draft {
         let draft = draft.word(streams::whole_id(g)).text("why").text("3").text("2");
         if g.rng.chance(50) { draft.text("2").text("body").text("kept") } else { draft.text("0") }
     })
+}
+
+fn retry(g: &mut Gen, draft: Draft) -> Draft {
+    let draft = draft.text("5").text(stream(g)).text("z3").text("h3").text("z1").text("h1");
+    let fence = g.rng.pick(&["", "", "", "7"]);
+    let entries = 1 + g.rng.below(2);
+    let draft = draft.text(group(g)).text(consumer(g)).text("0").text(fence).text(entries.to_string());
+    (0..entries).fold(draft, |draft, _| {
+        // Due at once or not within the sequence: what is between depends on how fast a server is.
+        let draft = draft.word(streams::whole_id(g)).text(g.rng.pick(&["-10000000", "10000000"]));
+        let draft = draft.text(g.rng.pick(&["2", "3"])).text(g.rng.pick(&["0", "1"]));
+        if g.rng.chance(50) { draft.text("2").text("body").text("kept") } else { draft.text("0") }
+    })
+}
+
+fn moves(g: &mut Gen, draft: Draft) -> Draft {
+    let (items, bodies, index) = g.rng.pick(&[("z3", "h3", "z1"), ("z4", "h4", "z2")]);
+    let draft = draft.text("5").text(items).text(bodies).text(stream(g)).text(index).text("h1");
+    let draft = draft.text(g.rng.pick(&["", "g1", "g2"])).text(consumer(g)).text("0");
+    let fence = g.rng.pick(&["", "", "", "7"]);
+    draft.text(fence).text(g.rng.pick(&["1", "100"])).text(g.rng.pick(&["10", "1048576"]))
 }
 
 fn ensure(g: &mut Gen, draft: Draft) -> Draft {

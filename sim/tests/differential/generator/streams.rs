@@ -6,7 +6,7 @@ use super::{Draft, Gen, Word};
 
 pub(super) const STREAMS: &[&str] = &["s1", "s1", "s1", "s2", "s2", "s3"];
 pub(super) const GROUPS: &[&str] = &["g1", "g1", "g1", "g2"];
-pub(super) const CONSUMERS: &[&str] = &["c1", "c1", "c2", "c2", "c3", "@free", "@retry"];
+pub(super) const CONSUMERS: &[&str] = &["c1", "c1", "c2", "c2", "c3", "@free"];
 
 /// A command on streams.
 pub(super) fn draft(g: &mut Gen, _: usize) -> Draft {

@@ -107,6 +107,7 @@ fn steady(fidelity: Fidelity) -> Plan {
         bytes: 64,
         at_most_once: false,
         cancel_after_us: None,
+        delay_ms: None,
         fate: Fate::Done,
     };
     Plan {

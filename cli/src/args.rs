@@ -327,7 +327,7 @@ pub(crate) enum DlqCommand {
     List(DlqTopicArgs),
     /// Show some of them whole
     Show(DlqIdArgs),
-    /// Send them to their partitions again
+    /// Send them back to the groups that gave them up
     Replay(DlqIdArgs),
     /// Delete them
     Drop(DlqIdArgs),

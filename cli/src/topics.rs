@@ -87,8 +87,8 @@ impl<'a> Partition<'a> {
 
 impl<'a> Group<'a> {
     fn of(report: &'a GroupReport) -> Self {
-        let &GroupReport { pending, lag, oldest_ms, .. } = report;
-        Self { group: &report.group, pending, lag, owner: report.owner.as_deref(), oldest_ms }
+        let &GroupReport { pending, lag, retrying, oldest_ms, .. } = report;
+        Self { group: &report.group, pending, lag, retrying, owner: report.owner.as_deref(), oldest_ms }
     }
 }
 

@@ -46,6 +46,7 @@ pub struct Wall(pub i64);
 
 /// Before 1970 as the beginning of 1970; beyond the end of time as that.
 #[cfg(feature = "std")]
+#[allow(clippy::disallowed_types, reason = "an argument: no clock is read")]
 impl From<std::time::SystemTime> for Wall {
     fn from(time: std::time::SystemTime) -> Self {
         let since = time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();

@@ -43,7 +43,11 @@ pub const ALL: &[(u8, &str, &str)] = &[
     (19, "at least once", "once healed, each stored message is delivered, and acknowledged if it is handled"),
     (20, "an acknowledgement is final", "what is acknowledged is never delivered again by that group"),
     (21, "no acknowledgement without a verdict", "entries are acknowledged only after a verdict"),
-    (23, "lease exclusion", "no two members believe in one partition at once, unless the server lost data or its clock leapt"),
+    (
+        23,
+        "lease exclusion",
+        "no two members believe in one partition at once, unless the server lost data or its clock leapt",
+    ),
     (24, "belief inside truth", "a member's belief ends before the server's"),
     (26, "claims not too early", "no entry changes its owner before it was idle for long enough"),
     (27, "attempts", "a message is delivered at most so often, and then becomes a dead letter, once"),
@@ -58,11 +62,23 @@ pub const ALL: &[(u8, &str, &str)] = &[
     (43, "replay", "the recorded inputs give a fresh engine the same outputs"),
     (44, "fidelity", "both fidelities agree on what applications see"),
     (45, "orphans", "no entry stays pending under a living consumer in nobody's hand for long"),
-    (46, "fence", "the tokens of a partition grow, unless the server lost them and its clock is behind and nobody knew better"),
+    (
+        46,
+        "fence",
+        "the tokens of a partition grow, unless the server lost them and its clock is behind and nobody knew better",
+    ),
     (48, "progress in need", "consumption goes on while a broker's memory is full"),
     (49, "shares", "members have all partitions in equal shares soon after a change"),
-    (50, "no needless move", "a change moves no partition between two members that stay, and none if nobody came or went"),
-    (51, "drained before given", "a partition is given up when its messages are done with, or its time for that is over"),
+    (
+        50,
+        "no needless move",
+        "a change moves no partition between two members that stay, and none if nobody came or went",
+    ),
+    (
+        51,
+        "drained before given",
+        "a partition is given up when its messages are done with, or its time for that is over",
+    ),
 ];
 
 /// An invariant's short name.

@@ -174,7 +174,9 @@ fn same_stamps(real: &Bytes, model: &Bytes) -> bool {
     let (Ok(real), Ok(model)) = (std::str::from_utf8(real), std::str::from_utf8(model)) else { return false };
     let near = |(a, b): (&str, &str)| {
         let (Ok(real), Ok(model)) = (a.parse::<u64>(), b.parse::<u64>()) else { return a == b };
-        let apart = |unit: u64| GENERATED_MS.contains(&(real / unit)) && real.abs_diff(model) / unit < TOLERANCE_MS.unsigned_abs();
+        let apart = |unit: u64| {
+            GENERATED_MS.contains(&(real / unit)) && real.abs_diff(model) / unit < TOLERANCE_MS.unsigned_abs()
+        };
         a == b || apart(1) || apart(1_000)
     };
     real.split(' ').count() == model.split(' ').count() && real.split(' ').zip(model.split(' ')).all(near)

@@ -192,7 +192,8 @@ impl Reader {
     /// Whether nothing is known to be left there, as of the last contact.
     pub(super) fn is_drained(&self) -> bool {
         // What refuses to be read holds nobody up.
-        let nothing_found = self.appetite == Appetite::Idle || self.watch.found_nothing() || self.stage == Stage::Resting;
+        let nothing_found =
+            self.appetite == Appetite::Idle || self.watch.found_nothing() || self.stage == Stage::Resting;
         let nothing_claimed = self.jobs.is_empty() && self.claiming.is_none();
         let nothing_elsewhere = self.elsewhere.iter().all(|pending| *pending == 0);
         self.held == 0 && self.is_settled() && nothing_claimed && nothing_elsewhere && nothing_found

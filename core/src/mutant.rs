@@ -186,7 +186,9 @@ impl Mutant {
             Self::LateKept => ("if m ~= me then", "if false then"),
             Self::TokenCounts => ("fence = math.max(fence + 1, us); put", "fence = fence + 1; put"),
             Self::TokenByClock => ("fence = math.max(fence + 1, us); put", "fence = us; put"),
-            Self::PlaceByTime => ("redis.call('ZADD', KEYS[4], ARGV[2], me)", "redis.call('ZADD', KEYS[4], s(now), me)"),
+            Self::PlaceByTime => {
+                ("redis.call('ZADD', KEYS[4], ARGV[2], me)", "redis.call('ZADD', KEYS[4], s(now), me)")
+            }
             _ => return None,
         };
         Some(Patch { script: Script::Tick, from, to })

@@ -183,7 +183,11 @@ impl Schedule {
                     there.retain(|other| *other != who);
                     (Fault::Deafen(who, u64::MAX), 3 * BLOCK + self.balanced_us(), Moved::From(who))
                 }
-                5 => (Fault::Restart { copy: false, down_us: rng.below(S), failover: false }, self.period_us() + 2 * S, Moved::None),
+                5 => (
+                    Fault::Restart { copy: false, down_us: rng.below(S), failover: false },
+                    self.period_us() + 2 * S,
+                    Moved::None,
+                ),
                 _ => (Fault::Cut(who), self.period_us() + S, Moved::None),
             };
             // After a restart nothing is granted for a while: it has to be over before anybody comes or goes.
@@ -192,9 +196,17 @@ impl Schedule {
             at += after;
             self.faults.push((at, Fault::Check(moved)));
             at += grace;
+            if self.is_deafened(who) {
+                // One that is deaf and has nothing cannot be told from the others, and would be given what they leave.
+                break;
+            }
         }
         self.quiet_us = at;
         self.end_us = at;
+    }
+
+    fn is_deafened(&self, who: usize) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::Deafen(other, _) if *other == who))
     }
 
     fn draw_storm(&mut self, rng: &mut Rng) {
@@ -224,7 +236,9 @@ impl Schedule {
                     let failover = rng.chance(200_000);
                     Fault::Restart { copy: true, down_us: rng.below(2 * S).min(self.quiet_us - at), failover }
                 }
-                76..79 => Fault::Restart { copy: false, down_us: rng.below(S).min(self.quiet_us - at), failover: false },
+                76..79 => {
+                    Fault::Restart { copy: false, down_us: rng.below(S).min(self.quiet_us - at), failover: false }
+                }
                 79..83 => Fault::Flush,
                 83..90 => Fault::Delete(rng.below(5) as usize),
                 90..95 => {

@@ -39,8 +39,19 @@ impl Server {
             key::meta("t"),
         ];
         let broker = Broker::new(Profile::redis_7_0(), &run_id(0));
-        let mut server =
-            Self { broker, copy: None, process: 0, up: true, ppm, offset_us: 0, started_us: 0, log, script, sha1: Bytes::new(), keys };
+        let mut server = Self {
+            broker,
+            copy: None,
+            process: 0,
+            up: true,
+            ppm,
+            offset_us: 0,
+            started_us: 0,
+            log,
+            script,
+            sha1: Bytes::new(),
+            keys,
+        };
         server.started_us = server.clock_us(0);
         server.load(0);
         server.set_partitions(0, partitions);

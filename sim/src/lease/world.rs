@@ -318,7 +318,9 @@ impl<'a> World<'a> {
         let rng = &mut self.rng;
         let soon = |rng: &mut Rng| rng.between(100, 5 * MS);
         let (there, back) = match rng.below(1_000) {
-            _ if self.schedule.family == Family::Calm || at >= self.schedule.quiet_us => (Some(soon(rng)), Some(soon(rng))),
+            _ if self.schedule.family == Family::Calm || at >= self.schedule.quiet_us => {
+                (Some(soon(rng)), Some(soon(rng)))
+            }
             0..50 => (Some(soon(rng)), None),
             50..80 => (None, None),
             80..120 => (Some(rng.below(14 * S).min(self.schedule.quiet_us - at)), Some(soon(rng))),
@@ -348,8 +350,7 @@ impl<'a> World<'a> {
         let mine = mine(reply.view());
         self.outcome.stale += u64::from(first_word(reply.view()) == Some("stale"));
         let clock_us = self.server.clock_us(self.at);
-        let tick =
-            Executed { at: self.at, member: &request.member, newest: request.newest, clock_us, mine: &mine };
+        let tick = Executed { at: self.at, member: &request.member, newest: request.newest, clock_us, mine: &mine };
         match self.ledger.executed(&tick) {
             Ok(granted) => self.outcome.grants += granted,
             Err(broken) => self.judge(broken)?,
@@ -505,11 +506,11 @@ impl<'a> World<'a> {
             }
         }
         let member_holds = &member.lease;
-        let gone = member.hands.iter().find(|(partition, token)| {
-            member_holds.believed(Mono(0), **partition) != Some(**token)
-        });
+        let gone =
+            member.hands.iter().find(|(partition, token)| member_holds.believed(Mono(0), **partition) != Some(**token));
         if let Some((partition, _)) = gone {
-            let (partition, text) = (*partition, format!("{who:?} gave up partition {partition} with messages in hand"));
+            let (partition, text) =
+                (*partition, format!("{who:?} gave up partition {partition} with messages in hand"));
             member.hands.remove(&partition);
             self.judge(Broken { invariant: 51, at, text })?;
         }
@@ -623,7 +624,10 @@ impl<'a> World<'a> {
                     Moved::None => false,
                 };
                 if !stays && !may {
-                    return broken(50, format!("partition {partition}: {who:?} under {token}, then {now:?}; {moved:?}"));
+                    return broken(
+                        50,
+                        format!("partition {partition}: {who:?} under {token}, then {now:?}; {moved:?}"),
+                    );
                 }
             }
         }

@@ -11,6 +11,9 @@ use crate::wire::Wire;
 const TOLERANCE_MS: i64 = 5_000;
 /// How long what the generator puts into buckets has to wait, in milliseconds.
 const UNTIL_DUE_MS: std::ops::RangeInclusive<i64> = 9_000_000..=10_000_000;
+/// The parts of a tick's long form, and which of them is a time that passes.
+const TICK: usize = 10;
+const TIME_LEFT: usize = 7;
 /// Ids from here on were generated from a clock. Explicit ones are small, or in the very far future.
 const GENERATED_MS: std::ops::Range<u64> = 1_500_000_000_000..5_000_000_000_000;
 
@@ -39,6 +42,8 @@ pub(crate) enum Rule {
     Hello,
     /// A connection's number.
     Number,
+    /// A lease's tick: what is left of a time may differ, and what the member has comes in any order.
+    Tick,
     /// `EXEC`: each by its own.
     Each(Vec<Rule>),
 }
@@ -61,9 +66,13 @@ impl Rule {
             (b"HELLO", _) => Self::Hello,
             (b"EVAL" | b"EVALSHA", _) => {
                 let text = args.get(1).cloned().unwrap_or_default();
-                let unordered = [Script::Ensure, Script::Tick, Script::Trim];
+                let unordered = [Script::Ensure, Script::Trim];
                 let is = |script: &Script| text == script.text() || text == script.sha1();
-                if unordered.iter().any(is) { Self::Unordered } else { Self::Exact }
+                match () {
+                    () if is(&Script::Tick) => Self::Tick,
+                    () if unordered.iter().any(is) => Self::Unordered,
+                    () => Self::Exact,
+                }
             }
             _ => Self::Exact,
         }
@@ -78,6 +87,14 @@ impl Rule {
             Self::SortedPairs => known.same(&sorted(real, 2), &sorted(model, 2), false),
             Self::Unordered => known.same(&deep_sorted(real), &deep_sorted(model), false),
             Self::Near => near(real, model),
+            Self::Tick => match (real.items(), model.items()) {
+                (Some(a @ [.., mine]), Some(b @ [.., theirs])) if a.len() == TICK && b.len() == TICK => {
+                    let same =
+                        |at: usize| at == TIME_LEFT && near_text(&a[at], &b[at]) || known.same(&a[at], &b[at], false);
+                    (0..TICK - 1).all(same) && known.same(&sorted(mine, 2), &sorted(theirs, 2), false)
+                }
+                _ => known.same(real, model, false),
+            },
             Self::Time => match (real.items(), model.items()) {
                 (Some(real), Some(model)) => real.len() == 2 && model.len() == 2,
                 _ => real == model,
@@ -128,6 +145,7 @@ impl Known {
                 self.same_items(a, b, times)
             }
             (Wire::Map(a), Wire::Map(b)) => self.same_items(a, b, times),
+            (Wire::Double(a), Wire::Double(b)) => a == b || same_stamps(a.as_bytes(), b.as_bytes()),
             (Wire::Bulk(a), Wire::Bulk(b)) | (Wire::Status(a), Wire::Status(b)) => self.same_bytes(a, b),
             // What a bucket says of its next due time.
             (Wire::Int(a), Wire::Int(b)) if UNTIL_DUE_MS.contains(a) && UNTIL_DUE_MS.contains(b) => near(real, model),
@@ -185,11 +203,13 @@ pub(crate) fn times_in(real: &Wire, now_ms: std::ops::RangeInclusive<u64>) -> BT
 }
 
 /// Words of which some are times: milliseconds, or the microseconds of a token. What follows them is the same.
-fn same_stamps(real: &Bytes, model: &Bytes) -> bool {
+fn same_stamps(real: &[u8], model: &[u8]) -> bool {
     let (Ok(real), Ok(model)) = (std::str::from_utf8(real), std::str::from_utf8(model)) else { return false };
     let near = |(a, b): (&str, &str)| {
         let (Ok(real), Ok(model)) = (a.parse::<u64>(), b.parse::<u64>()) else { return a == b };
-        let apart = |unit: u64| GENERATED_MS.contains(&(real / unit)) && real.abs_diff(model) / unit < TOLERANCE_MS.unsigned_abs();
+        let apart = |unit: u64| {
+            GENERATED_MS.contains(&(real / unit)) && real.abs_diff(model) / unit < TOLERANCE_MS.unsigned_abs()
+        };
         a == b || apart(1) || apart(1_000)
     };
     real.split(' ').count() == model.split(' ').count() && real.split(' ').zip(model.split(' ')).all(near)
@@ -252,6 +272,12 @@ fn is_time(items: &[Wire], at: usize) -> bool {
     }
     let numbers = items.iter().rev().take_while(|item| matches!(item, Wire::Int(_))).count();
     matches!(items.len(), 3 | 4) && numbers == 2 && at == items.len() - 2
+}
+
+/// A number of milliseconds, as text.
+fn near_text(real: &Wire, model: &Wire) -> bool {
+    let number = |wire: &Wire| std::str::from_utf8(wire.bytes()?).ok()?.parse().ok().map(Wire::Int);
+    matches!((number(real), number(model)), (Some(real), Some(model)) if near(&real, &model))
 }
 
 fn near(real: &Wire, model: &Wire) -> bool {

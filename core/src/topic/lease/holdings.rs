@@ -86,7 +86,8 @@ impl Holdings {
 
     /// Takes out what is not among these, or under another token.
     pub(super) fn take_but(&mut self, mine: &BTreeMap<u32, Token>) -> Vec<(u32, Token)> {
-        let gone: Vec<_> = self.held.iter().filter(|(partition, held)| mine.get(partition) != Some(&held.token)).collect();
+        let gone: Vec<_> =
+            self.held.iter().filter(|(partition, held)| mine.get(partition) != Some(&held.token)).collect();
         let gone: Vec<_> = gone.into_iter().map(|(partition, held)| (*partition, held.token)).collect();
         gone.iter().for_each(|(partition, _)| _ = self.held.remove(partition));
         gone

@@ -178,7 +178,7 @@ pub struct Lease {
     flight: Option<Flight>,
     /// When the next tick is due.
     due: Mono,
-    /// When a read last ended, or the first partition came.
+    /// When a read last ended, or there was nothing to read.
     heard: Mono,
     over: bool,
     changes: Vec<Change>,
@@ -374,13 +374,15 @@ impl Lease {
     /// have it is told at once. Only what [has to go](Self::surplus) can be released.
     pub fn released(&mut self, now: Mono, partition: u32) {
         self.pass(now);
-        if self.holdings.is_surplus(partition) && !self.mutant(Mutant::ReleaseBelieved) {
-            self.holdings.give_up(partition);
-            self.tell(now);
-        } else if self.holdings.is_surplus(partition) {
-            self.holdings.hide(partition);
-            self.tell(now);
+        if !self.holdings.is_surplus(partition) {
+            return;
         }
+        if self.mutant(Mutant::ReleaseBelieved) {
+            self.holdings.hide(partition);
+        } else {
+            self.holdings.give_up(partition);
+        }
+        self.tell(now);
     }
 
     /// It wants nothing more and gives up what it has: each partition when it is released, or its time is over.
@@ -472,7 +474,6 @@ impl Lease {
         let belief = self.terms.ttl.saturating_mul(98) / 100;
         let until = now + belief.saturating_sub(MARGIN);
         self.flight = Some(Flight { at: now, until, mode: self.mode, epoch: self.epoch });
-        let mutant_hides = self.mutant(Mutant::NewestUntold);
         Request {
             keys: &self.keys,
             member: &self.terms.member,
@@ -486,7 +487,7 @@ impl Lease {
             },
             known: self.known,
             contact: self.contact.as_ref(),
-            newest: if mutant_hides { Token(0) } else { self.newest },
+            newest: if self.mutant(Mutant::NewestUntold) { Token(0) } else { self.newest },
             partitions: self.partitions,
             room: ROOM,
             sequence: self.sequence,
@@ -514,6 +515,7 @@ impl Lease {
         if full.partitions > 0 {
             self.partitions = full.partitions;
         }
+        let read_nothing = self.holdings.kept().next().is_none();
         let gone = self.holdings.take_but(&full.mine);
         self.changes.extend(gone.into_iter().map(|(partition, token)| Change::Lost(partition, token)));
         self.prolong(now, flight);
@@ -528,17 +530,23 @@ impl Lease {
             if may && self.holdings.acquire(partition, token) {
                 self.changes.push(Change::Acquired(partition, token));
                 if first {
-                    (self.until, self.heard) = (self.until_of(now, flight), now);
+                    self.until = self.until_of(now, flight);
                 }
             } else {
                 refused = true;
             }
         }
-        if matches!(self.mode, Mode::Join | Mode::Run) && flight.mode != Mode::Leave && flight.mode != Mode::Deaf {
+        let in_line = |mode| matches!(mode, Mode::Join | Mode::Run);
+        // What a member that was not in line was told says nothing about its share now.
+        if in_line(self.mode) && in_line(flight.mode) {
             self.share = full.share;
             if !self.mutant(Mutant::SurplusKept) {
                 self.settle(now, full.share as usize);
             }
+        }
+        if read_nothing {
+            // Silence counts from here.
+            self.heard = now;
         }
         if self.mode == Mode::Join {
             // Heard: the next one takes its share.

@@ -146,8 +146,10 @@ fn a_tick_says_everything_in_its_place() {
     );
     let args: Vec<String> = eval.args.iter().map(|arg| format!("{arg:?}")).collect();
     let (place, sequence) = (lease.place.to_string(), now.0.to_string());
-    let expected =
-        ["m", &place, "15000", "run", "7", "r", "101", "8", "100", "5000", "3000", &sequence, "2", "3", "100", "5", "101"];
+    let expected = [
+        "m", &place, "15000", "run", "7", "r", "101", "8", "100", "5000", "3000", &sequence, "2", "3", "100", "5",
+        "101",
+    ];
     assert_eq!(args, expected);
     assert!(lease.place < 1 << 52);
 }
@@ -507,6 +509,27 @@ fn a_member_none_of_whose_reads_ends_leaves_the_line() {
     assert_eq!(tick(&mut lease, quiet).mode, "run");
     lease.on_reply(quiet, &full(&Shape { share: 1, ..PLAIN }, &[(0, 9)])).unwrap();
     assert_eq!(lease.take_changes(), [Change::Resume(0)]);
+}
+
+#[test]
+fn whoever_has_nothing_to_read_is_not_deaf() {
+    let mut lease = holding(&[(0, 9)]);
+    lease.terms.deaf = Duration::from_secs(6);
+    let mut now = at(210);
+    let mut share = 0;
+    while now < at(20_000) {
+        if let Some(Want::Tick(eval)) = lease.poll(now) {
+            assert_eq!(said(&eval).mode, "run");
+            lease.on_reply(now, &full(&Shape { share, ..PLAIN }, &[(0, 9)])).unwrap();
+        }
+        now = lease.next_at().unwrap();
+    }
+    // It drained all the time, and now it is to be read again.
+    share = 1;
+    tick(&mut lease, now);
+    lease.on_reply(now, &full(&Shape { share, ..PLAIN }, &[(0, 9)])).unwrap();
+    lease.on_time(now + Duration::from_secs(5));
+    assert_eq!(lease.take_changes(), [Change::Drain(0), Change::Resume(0)]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use flota_core::mutant::Mutant;
 use flota_sim::invariants::PANIC;
 use flota_sim::plan::{Fidelity, Plan};
 use flota_sim::scenario::Scenario;
-use flota_sim::{Report, Trial, World, fidelity};
+use flota_sim::{Report, Trial, World, fidelity, lease};
 use serde::Serialize;
 
 use crate::args::MutantArgs;
@@ -100,6 +100,9 @@ fn hunt(mutant: Mutant, seeds: u64, stop: &AtomicBool) -> Row {
         panic: None,
         simulated_us: 0,
     };
+    if mutant.is_in_lease() {
+        return hunt_lease(mutant, row);
+    }
     let fidelity = if mutant.is_in_driver() { Fidelity::Full } else { Fidelity::Fast };
     for scenario in scenarios(mutant) {
         for seed in 0..seeds {
@@ -124,6 +127,21 @@ fn hunt(mutant: Mutant, seeds: u64, stop: &AtomicBool) -> Row {
         }
     }
     row
+}
+
+/// The lease machine runs by itself, in short schedules of its own.
+fn hunt_lease(mutant: Mutant, row: Row) -> Row {
+    const SEEDS: u64 = 300;
+    let hunt = lease::hunt(mutant, SEEDS);
+    Row {
+        caught: hunt.found.is_some(),
+        runs: hunt.runs,
+        scenario: hunt.found.map(|_| "leases"),
+        seed: hunt.found.map(|(_, seed)| seed),
+        others: hunt.others,
+        simulated_us: hunt.simulated_us,
+        ..row
+    }
 }
 
 /// Everything that a run breaks.

@@ -257,7 +257,9 @@ fn release(g: &mut Gen, draft: Draft) -> Draft {
 /// Of members whose deadlines lie far apart, so that their order is that of the arguments and not of two clocks.
 fn tick(g: &mut Gen, draft: Draft) -> Draft {
     let keys = [("h1", "h9"), ("h2", "h9"), ("z1", "z9"), ("z2", "z9")];
-    let draft = keys.iter().fold(draft.text("5"), |draft, (usual, rare)| draft.text(if g.rng.chance(4) { rare } else { usual }));
+    let draft = keys
+        .iter()
+        .fold(draft.text("5"), |draft, (usual, rare)| draft.text(if g.rng.chance(4) { rare } else { usual }));
     let draft = draft.text(if g.rng.chance(20) { "h9" } else { "h2" });
     let (member, place, ttl) = g.rng.pick(&[("m1", "7", "1000000"), ("m2", "3", "2000000"), ("m3", "3", "3000000")]);
     let late = g.rng.chance(10);
@@ -267,7 +269,8 @@ fn tick(g: &mut Gen, draft: Draft) -> Draft {
     let draft = draft.text("0").text(g.rng.pick(&["run-1", "run-1", "run-1", "run-2", ""]));
     let draft = draft.text(g.rng.pick(&["0", "0", "7", "9000000000000000"])).text(g.rng.pick(&["0", "1", "4"]));
     let draft = draft.text(g.rng.pick(&["0", "1", "100"])).text(g.rng.pick(&["0", "1000"]));
-    let draft = draft.text(g.rng.pick(&["-1", "3000"])).text(g.rng.pick(&["1", "2", "3", "4", "5", "6", "7", "8", "9"]));
+    let draft =
+        draft.text(g.rng.pick(&["-1", "3000"])).text(g.rng.pick(&["1", "2", "3", "4", "5", "6", "7", "8", "9"]));
     let held = g.rng.below(3);
     (0..held).fold(draft.text(held.to_string()), |draft, nth| {
         draft.text(nth.to_string()).text(g.rng.pick(&["7", "8", "8999999999999999"]))

@@ -198,8 +198,14 @@ impl Engine {
                 }
             }
             Route::Register(topic) => {
+                // One message finds out whether there is memory again; the others that wait look elsewhere.
+                let full = self.placement.is_memory_full(broker);
                 let (producer, mut cx) = self.lend_producer();
-                producer.on_registered(topic, broker, &reply, &mut cx);
+                let sent = producer.on_registered(topic, broker, &reply, if full { 1 } else { usize::MAX }, &mut cx);
+                if full && sent {
+                    let (placement, mut cx) = self.lend_placement();
+                    placement.on_memory(broker, true, &mut cx);
+                }
             }
             Route::Consumer(sub, answer) => {
                 let (consumers, mut cx) = self.lend_consumers();

@@ -448,15 +448,23 @@ impl Producer {
         }
     }
 
-    /// The answer to a topic's registration.
-    pub(crate) fn on_registered(&mut self, index: u32, broker: BrokerId, reply: &Reply, cx: &mut Cx<'_>) {
+    /// The answer to a topic's registration. Of what was parked for it, `most` messages go out; whether any did.
+    pub(crate) fn on_registered(
+        &mut self,
+        index: u32,
+        broker: BrokerId,
+        reply: &Reply,
+        most: usize,
+        cx: &mut Cx<'_>,
+    ) -> bool {
         if let Reply::Error(error) = reply
             && is_passing(error.class())
         {
-            return self.on_unregistered(index, broker, cx);
+            self.on_unregistered(index, broker, cx);
+            return false;
         }
-        let Some(at) = self.at(broker) else { return };
-        let Some(topic) = self.topics.get_mut(index as usize) else { return };
+        let Some(at) = self.at(broker) else { return false };
+        let Some(topic) = self.topics.get_mut(index as usize) else { return false };
         let (count, before) = (Count::answered(reply), topic.count);
         let standing = match count {
             Some(count) => {
@@ -485,7 +493,7 @@ impl Producer {
             }
         }
         let more = count.is_some_and(|count| count.partitions > before.partitions);
-        let Some(registration) = self.registration(index, broker) else { return };
+        let Some(registration) = self.registration(index, broker) else { return false };
         if more {
             // Its other partitions are yet to be named.
             registration.sent = None;
@@ -506,11 +514,15 @@ impl Producer {
             }
         }
         let parked = self.registration(index, broker).map(|registration| core::mem::take(&mut registration.parked));
-        let parked = parked.unwrap_or_default();
+        let mut parked = parked.unwrap_or_default();
         if parked.len() >= PARKED {
             cx.effect(Effect::Room(broker, true));
         }
+        let rest = parked.split_off(most.min(parked.len()));
+        let sends = !parked.is_empty();
         parked.into_iter().for_each(|op| self.send_or_refuse(op, broker, standing, cx));
+        rest.into_iter().for_each(|op| self.place_again(op, cx));
+        sends
     }
 
     /// No new operations; what waits is given up, what is in flight may finish.

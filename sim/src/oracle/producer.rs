@@ -14,6 +14,7 @@ use flota_core::reply::StreamId;
 use flota_core::script::Script;
 
 use super::ledger::is_scheduled;
+use super::routing::is_registration;
 use super::track::{Members, News, TURN_US, mono_us, seconds};
 use super::{ItemState, Oracle, Scene, Verdict};
 use crate::broker::{Change, msgpack};
@@ -37,6 +38,9 @@ struct Sender {
     members: Members,
     /// The last true time at which some broker could be sent to.
     able_at: Option<u64>,
+    /// When a broker was last told of a topic, or that ended: a message that has found a broker waits for its word, however
+    /// long that takes.
+    asked_at: Option<u64>,
     paused: bool,
     resumed_at: u64,
     /// Accepted and not yet resolved, in the order of their deadlines.
@@ -107,6 +111,11 @@ impl Oracle for Producer {
 
 impl Producer {
     fn see_line(&mut self, service: u32, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
+        if let News::Wrote(_, word) | News::Answered(_, word) = scene.lines.news()
+            && is_registration(word)
+        {
+            self.asked(service, seen.at);
+        }
         match scene.lines.news() {
             News::Wrote(line, Word::Add(Some(item))) => {
                 let (line, item) = (*line, *item);
@@ -133,6 +142,9 @@ impl Producer {
                 }
             }
             News::Gone(wire) => {
+                if wire.unanswered.iter().any(is_registration) {
+                    self.asked(service, seen.at);
+                }
                 for word in &wire.unanswered {
                     let Word::Add(Some(item)) = word else { continue };
                     let Some(sent) = self.item(*item) else { continue };
@@ -141,6 +153,12 @@ impl Producer {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn asked(&mut self, service: u32, at: u64) {
+        if let Some(sender) = self.services.get_mut(service as usize) {
+            sender.asked_at = Some(at);
         }
     }
 
@@ -305,7 +323,8 @@ impl Producer {
             return None;
         }
         let unwritten = self.items.get(item.0 as usize).is_some_and(|sent| !sent.written);
-        let cold = sender.able_at.is_none_or(|able| able < accepted);
+        let cold = [sender.able_at, sender.asked_at].iter().flatten().all(|at| *at < accepted);
+        let cold = cold && !scene.lines.of(service).any(|wire| wire.unanswered.iter().any(is_registration));
         Some(unwritten && cold)
     }
 

@@ -236,7 +236,7 @@ fn is_asked(service: u32, address: &Endpoint, scene: &Scene<'_>) -> bool {
     scene.lines.to(service, address).any(|wire| wire.unanswered.iter().any(is_registration))
 }
 
-fn is_registration(word: &Word) -> bool {
+pub(super) fn is_registration(word: &Word) -> bool {
     matches!(word, Word::Script(Script::Ensure))
 }
 

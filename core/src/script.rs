@@ -89,7 +89,7 @@ impl Script {
             Self::Renew => "852cf392361157adbabfb2b2a2649f849f0c888a",
             Self::Replay => "353b7e7b1e1f16230c3e99bf88c3ca84a24dee1c",
             Self::Tail => "5676994c293ad0058782b202f44a10b567a08828",
-            Self::Tick => "3b19c352b09bfde5722f9f18618a9dc8b56f9271",
+            Self::Tick => "dd2ca149aebd699678577304cd5fc325e11ab16e",
             Self::Trim => "56eced5b2aac1631527603213cc18d474f2a72a1",
         }
     }

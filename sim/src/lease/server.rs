@@ -133,6 +133,22 @@ impl Server {
         }
     }
 
+    /// How many members it knows, and of how many it keeps the sequence number.
+    pub(super) fn known(&mut self, at: u64) -> (usize, usize) {
+        let [state, members] = [0, 2].map(|key| self.keys[key].as_str().to_string());
+        let members = match self.ask(at, &["ZCARD", &members]) {
+            Value::Int(n) => usize::try_from(n).unwrap_or(0),
+            _ => 0,
+        };
+        let sequences = match self.ask(at, &["HKEYS", &state]) {
+            Value::Array(names) => {
+                names.iter().filter(|name| matches!(name, Value::Bulk(name) if name.starts_with(b"seq "))).count()
+            }
+            _ => 0,
+        };
+        (members, sequences)
+    }
+
     /// Whether anything of leases is left.
     pub(super) fn has_state(&mut self, at: u64) -> bool {
         let state = self.keys[0].as_str().to_string();

@@ -34,6 +34,8 @@ pub struct Outcome {
     pub lost: u64,
     /// Ticks that came after a later one.
     pub stale: u64,
+    /// Members that the server knows at the end, and those whose sequence numbers it keeps.
+    pub known: (usize, usize),
     /// True time at the end, in microseconds.
     pub simulated_us: u64,
     /// What happened, a line each, if it was asked for.
@@ -64,6 +66,7 @@ pub fn run(schedule: &Schedule, ask: Ask) -> Outcome {
     }
     assert!(world.server.gaps().is_empty(), "the model broker lacks {:?}", world.server.gaps());
     world.outcome.simulated_us = world.at;
+    world.outcome.known = world.server.known(world.at);
     world.outcome
 }
 

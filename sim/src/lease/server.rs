@@ -126,8 +126,18 @@ impl Server {
 
     /// The partitions there are, as far as leases go.
     pub(super) fn partitions(&mut self, at: u64) -> u32 {
+        u32::try_from(self.field(at, "parts")).unwrap_or(u32::MAX)
+    }
+
+    /// Whether it grants nothing, because it may have forgotten grants.
+    pub(super) fn is_in_grace(&mut self, at: u64) -> bool {
+        self.field(at, "grace") != 0
+    }
+
+    /// A number of the state; 0 if it is not there.
+    fn field(&mut self, at: u64, name: &str) -> u64 {
         let state = self.keys[0].as_str().to_string();
-        match self.ask(at, &["HGET", &state, "parts"]) {
+        match self.ask(at, &["HGET", &state, name]) {
             Value::Bulk(text) => std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(0),
             _ => 0,
         }

@@ -109,7 +109,7 @@ impl Script {
             Self::Retry => "594e2675573ca0cc87eeb74da3b6bbbb63634ad3",
             Self::Schedule => "f4ea7c0d98373366acc6baba6d1371d8d0488519",
             Self::Tail => "5676994c293ad0058782b202f44a10b567a08828",
-            Self::Tick => "3b19c352b09bfde5722f9f18618a9dc8b56f9271",
+            Self::Tick => "dd2ca149aebd699678577304cd5fc325e11ab16e",
             Self::Trim => "56eced5b2aac1631527603213cc18d474f2a72a1",
         }
     }

@@ -101,7 +101,7 @@ local may, stray, more = mode == 'run' and grace == 0, {}, 0
 for p, o in pairs(own) do if o[2] == me and not held[p] then stray[#stray + 1] = p end end
 table.sort(stray)
 for _, p in ipairs(stray) do
-  if may and mine < q then grant(p) else drop(p) end
+  if may and mine < q and n(p) < P then grant(p) else drop(p) end
 end
 for k = 0, P - 1 do
   if not may or mine >= q then break end
@@ -112,6 +112,7 @@ for k = 0, P - 1 do
   end
 end
 
+if grace > 0 then q = math.max(q, mine) end           -- nobody could be given what it would give up
 if changed then gen = math.max(gen + 1, us) end     -- never one that somebody remembers from before a flush
 redis.call('HSET', KEYS[1], 'gen', s(gen), 'fence', s(fence), 'clock', s(now), 'run', run, 'grace', s(grace),
   'floor', s(floor), 'parts', s(P), 'owned', redis.call('HLEN', KEYS[2]), 'seq ' .. me, ARGV[12])

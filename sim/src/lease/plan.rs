@@ -127,6 +127,24 @@ impl Schedule {
         schedule
     }
 
+    /// A schedule of which everything that happens is given: of members with good clocks, on a server with a good clock.
+    #[must_use]
+    pub fn scripted(members: usize, partitions: u32, faults: Vec<(u64, Fault)>, end_us: u64) -> Self {
+        Self {
+            seed: 0,
+            family: Family::Calm,
+            ttl_ms: 15_000,
+            partitions,
+            drain_us: S,
+            server_ppm: 0,
+            log: true,
+            members: vec![0; members],
+            faults,
+            quiet_us: end_us,
+            end_us,
+        }
+    }
+
     /// Time to live, in microseconds.
     pub(super) fn ttl_us(&self) -> u64 {
         self.ttl_ms * MS
@@ -201,8 +219,7 @@ impl Schedule {
                 break;
             }
         }
-        self.quiet_us = at;
-        self.end_us = at;
+        (self.quiet_us, self.end_us) = (at, at);
     }
 
     fn is_deafened(&self, who: usize) -> bool {

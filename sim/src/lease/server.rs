@@ -126,11 +126,37 @@ impl Server {
 
     /// The partitions there are, as far as leases go.
     pub(super) fn partitions(&mut self, at: u64) -> u32 {
+        u32::try_from(self.field(at, "parts")).unwrap_or(u32::MAX)
+    }
+
+    /// Whether it grants nothing, because it may have forgotten grants.
+    pub(super) fn is_in_grace(&mut self, at: u64) -> bool {
+        self.field(at, "grace") != 0
+    }
+
+    /// A number of the state; 0 if it is not there.
+    fn field(&mut self, at: u64, name: &str) -> u64 {
         let state = self.keys[0].as_str().to_string();
-        match self.ask(at, &["HGET", &state, "parts"]) {
+        match self.ask(at, &["HGET", &state, name]) {
             Value::Bulk(text) => std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(0),
             _ => 0,
         }
+    }
+
+    /// How many members it knows, and of how many it keeps the sequence number.
+    pub(super) fn known(&mut self, at: u64) -> (usize, usize) {
+        let [state, members] = [0, 2].map(|key| self.keys[key].as_str().to_string());
+        let members = match self.ask(at, &["ZCARD", &members]) {
+            Value::Int(n) => usize::try_from(n).unwrap_or(0),
+            _ => 0,
+        };
+        let sequences = match self.ask(at, &["HKEYS", &state]) {
+            Value::Array(names) => {
+                names.iter().filter(|name| matches!(name, Value::Bulk(name) if name.starts_with(b"seq "))).count()
+            }
+            _ => 0,
+        };
+        (members, sequences)
     }
 
     /// Whether anything of leases is left.

@@ -34,6 +34,8 @@ pub struct Outcome {
     pub lost: u64,
     /// Ticks that came after a later one.
     pub stale: u64,
+    /// Members that the server knows at the end, and those whose sequence numbers it keeps.
+    pub known: (usize, usize),
     /// True time at the end, in microseconds.
     pub simulated_us: u64,
     /// What happened, a line each, if it was asked for.
@@ -64,6 +66,7 @@ pub fn run(schedule: &Schedule, ask: Ask) -> Outcome {
     }
     assert!(world.server.gaps().is_empty(), "the model broker lacks {:?}", world.server.gaps());
     world.outcome.simulated_us = world.at;
+    world.outcome.known = world.server.known(world.at);
     world.outcome
 }
 
@@ -232,7 +235,7 @@ impl<'a> World<'a> {
                     return self.judge(broken);
                 }
             }
-            Fault::Settle(until) => match self.check(Moved::Any) {
+            Fault::Settle(until) => match self.at_rest().and_then(|()| self.check(Moved::Any)) {
                 Err(broken) if at >= until => return self.judge(broken),
                 Err(_) => self.push((at + self.schedule.ttl_us() / 4).min(until), Event::Next(Fault::Settle(until))),
                 // It stays so; to see that takes long.
@@ -581,6 +584,24 @@ impl<'a> World<'a> {
             }
         }
         None
+    }
+
+    /// The server grants, and everybody has what it was told that it should have.
+    fn at_rest(&mut self) -> Result<(), Broken> {
+        let at = self.at;
+        let in_line = self.slots.iter().flatten().map(|(_, member)| member).filter(|member| member.is_in_line(at));
+        let rests = |member: &Member| member.lease.sharing().1 as usize == member.lease.held();
+        let (there, restless) =
+            in_line.fold((0, 0), |(there, restless), member| (there + 1, restless + usize::from(!rests(member))));
+        // Where nobody ticks, a grace that is over stands there for ever.
+        if there == 0 || restless == 0 && !self.server.is_in_grace(at) {
+            return Ok(());
+        }
+        Err(Broken {
+            invariant: 49,
+            at,
+            text: format!("{restless} members have not what they should have, or a grace"),
+        })
     }
 
     /// Every partition has one member that believes in it and reads it, in equal shares, and only what had to has moved.

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use flota_core::mutant::Mutant;
-use flota_sim::lease::{Ask, Family, Outcome, Schedule, hunt, run};
+use flota_sim::lease::{Ask, Family, Fault, Moved, Outcome, Schedule, hunt, run};
 
 /// What all runs of a family came to.
 #[derive(Default)]
@@ -44,6 +44,9 @@ fn number(name: &str, otherwise: u64) -> u64 {
     env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
+/// Seeds that found something once.
+const REMEMBERED: [u64; 6] = [202, 512, 580, 1193, 1466, 8799];
+
 /// Runs all seeds, on all cores.
 fn run_all(family: Family) -> Sum {
     let first = number("FLOTA_LEASE_FIRST", 0);
@@ -59,12 +62,12 @@ fn run_all(family: Family) -> Sum {
                         break;
                     }
                     let outcome = run(&Schedule::draw(family, seed), Ask::default());
-                    sum.lock().unwrap().add(seed, &outcome);
+                    sum.lock().expect("no run panicked").add(seed, &outcome);
                 }
             });
         }
     });
-    let mut sum = sum.into_inner().unwrap();
+    let mut sum = sum.into_inner().expect("no run panicked");
     println!(
         "{family:?}: {} schedules, {} ticks, {} grants, {} overlaps that nobody could have known of, {} stale ticks, \
          {} partitions lost by the living, {} s simulated, {:?}",
@@ -105,6 +108,14 @@ fn nobody_believes_in_what_somebody_else_believes_in() {
 }
 
 #[test]
+fn what_was_found_once_holds() {
+    for seed in REMEMBERED {
+        let outcome = run(&Schedule::draw(Family::Storm, seed), Ask::default());
+        assert_eq!(outcome.broken, None, "seed {seed}");
+    }
+}
+
+#[test]
 fn every_planted_fault_is_noticed() {
     const SEEDS: u64 = 300;
     let mut missed = Vec::new();
@@ -131,6 +142,71 @@ fn a_clock_that_is_too_slow_makes_two_believers() {
     let found = (0..SEEDS).find(slow);
     println!("two believers with seed {found:?}");
     assert!(found.is_some());
+}
+
+const S: u64 = 1_000_000;
+
+/// Runs what is written down, which must hold.
+fn run_scripted(members: usize, faults: Vec<(u64, Fault)>, end_us: u64) -> Outcome {
+    let schedule = Schedule::scripted(members, 12, faults, end_us);
+    let outcome = run(&schedule, Ask { tell: true, ..Ask::default() });
+    let end = outcome.story.len().saturating_sub(40);
+    assert_eq!(outcome.broken, None, "{}", outcome.story[end..].join("\n"));
+    outcome
+}
+
+#[test]
+fn starts_and_stops_leave_nothing_behind() {
+    let mut faults = vec![(0, Fault::Start(0))];
+    for round in 1..=5 {
+        faults.push((round * 10 * S, Fault::Start(1)));
+        faults.push((round * 10 * S + 6 * S, Fault::Stop(1)));
+    }
+    // Those who said goodbye are forgotten when their time is over.
+    let end = 60 * S + 15 * S + 5 * S;
+    faults.push((end, Fault::Check(Moved::Any)));
+    assert_eq!(run_scripted(2, faults, end + 1).known, (1, 1));
+}
+
+#[test]
+fn what_a_restart_forgot_is_kept_by_its_holder_whoever_comes_first() {
+    // The copy is from before the second member, which has its share when the server dies.
+    let faults = |newcomer: u64| {
+        vec![
+            (0, Fault::Start(0)),
+            (S, Fault::Copy),
+            (2 * S, Fault::Start(1)),
+            (9 * S, Fault::Check(Moved::Any)),
+            (9 * S, Fault::Restart { copy: true, down_us: S, failover: false }),
+            (newcomer, Fault::Start(2)),
+            // As long as it may have forgotten something, everything stays where it is.
+            (20 * S, Fault::Crash(2)),
+            (20 * S, Fault::Check(Moved::None)),
+        ]
+    };
+    // Before anybody is connected again, and after.
+    for newcomer in [10 * S, 14 * S] {
+        let outcome = run_scripted(3, faults(newcomer), 20 * S + 1);
+        assert_eq!((outcome.excused, outcome.lost), (0, 0));
+    }
+}
+
+#[test]
+fn a_flush_moves_nothing_unless_a_newcomer_comes_first() {
+    let faults = |newcomer: Option<u64>| {
+        let mut faults = vec![(0, Fault::Start(0)), (0, Fault::Start(1)), (9 * S, Fault::Check(Moved::Any))];
+        faults.extend(newcomer.map(|at| (at, Fault::Start(2))));
+        faults.push((9 * S, Fault::Flush));
+        faults
+    };
+    let mut alone = faults(None);
+    alone.push((40 * S, Fault::Check(Moved::None)));
+    let outcome = run_scripted(3, alone, 40 * S + 1);
+    assert_eq!((outcome.excused, outcome.lost), (0, 0));
+    // It cannot know, and neither can the server. What it is given has larger tokens, and the others are told.
+    let mut joined = faults(Some(9 * S));
+    joined.push((60 * S, Fault::Check(Moved::Any)));
+    run_scripted(3, joined, 60 * S + 1);
 }
 
 #[test]

@@ -328,7 +328,8 @@ fn misshapen_answers_are_errors_and_nothing_of_them_is_used() {
     let wide = |build: &mut ReplyBuilder| {
         build.array(10).bulk(b"full").int(1).int(1).int(1).int(1_001).int(8).int(1).int(0).int(0).array(0);
     };
-    let all: [(&str, &dyn Fn(&mut ReplyBuilder)); 13] = [
+    type Make<'a> = &'a dyn Fn(&mut ReplyBuilder);
+    let all: [(&str, Make<'_>); 13] = [
         ("scalar", &scalar),
         ("short", &short),
         ("word", &word),

@@ -21,6 +21,8 @@ use crate::seen::{Host, Item, Line, Seen, What, Word};
 
 pub(super) struct Routing {
     services: Vec<Sender>,
+    /// Messages whose script their broker did not know.
+    unloaded: BTreeSet<Item>,
 }
 
 #[derive(Default)]
@@ -40,17 +42,28 @@ struct Sender {
 
 impl Routing {
     pub(super) fn new(plan: &Plan) -> Self {
-        Self { services: plan.services.iter().map(|_| Sender::default()).collect() }
+        Self { services: plan.services.iter().map(|_| Sender::default()).collect(), unloaded: BTreeSet::new() }
     }
 }
 
 impl Oracle for Routing {
     fn see(&mut self, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
+        if let (Host::Broker(_), What::Executed { command: Word::Add(Some(item)), refused: Some(refused), .. }) =
+            (seen.host, &seen.what)
+            && refused == "NOSCRIPT"
+        {
+            self.unloaded.insert(*item);
+        }
         let Host::Service(service) = seen.host else { return };
         let Some(sender) = self.services.get_mut(service as usize) else { return };
         match scene.lines.news() {
             News::Wrote(line, word) => {
-                if let Word::Add(Some(item)) = word {
+                // A script that was not loaded is sent again, to the same broker: that is no choice.
+                if let Word::Add(Some(item)) = word
+                    && self.unloaded.remove(item)
+                {
+                    sender.unplaced.remove(item);
+                } else if let Word::Add(Some(item)) = word {
                     sender.placed(service, *item, *line, seen, scene, verdict);
                 }
                 sender.note_room(service, *line, scene, verdict);
@@ -66,6 +79,7 @@ impl Oracle for Routing {
             News::Gone(wire) => {
                 for word in &wire.unanswered {
                     if let Word::Add(Some(item)) = word {
+                        self.unloaded.remove(item);
                         sender.wants(*item, scene);
                     }
                 }

@@ -330,6 +330,8 @@ impl Consumer {
         reader.watch = Watch::default();
         // It was read before: what is pending there under this name may be in nobody's hand.
         reader.lost |= reader.seen.get(stream as usize).is_some_and(|seen| *seen > NOTHING_SEEN);
+        // Others may have left something pending there, and this consumer may be gone before the next survey.
+        self.survey_stream(at, stream, cx);
         // The read under way does not name it.
         self.wake(at, cx);
     }

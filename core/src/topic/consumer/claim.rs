@@ -110,6 +110,17 @@ impl Consumer {
         self.recount(at, cx);
     }
 
+    /// Asks who holds what of one stream, besides what is asked already.
+    pub(super) fn survey_stream(&mut self, at: u32, stream: u16, cx: &mut Cx<'_>) {
+        let Some(reader) = self.readers.get_mut(at as usize) else { return };
+        if !reader.is_live() || self.stop.is_some() {
+            return;
+        }
+        let Some(key) = reader.key(stream).cloned() else { return };
+        reader.surveys = reader.surveys.saturating_add(1);
+        self.command(at, Command::Consumers(key, self.spec.group.clone()), Answer::Survey(stream), cx);
+    }
+
     pub(super) fn on_survey(
         &mut self,
         at: u32,

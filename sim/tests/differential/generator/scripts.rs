@@ -161,7 +161,7 @@ fn flota(g: &mut Gen) -> Draft {
         Script::Retry => retry(g, draft),
         Script::Schedule => {
             let draft = draft.text("3").text("z4").text("h4").text("z2").text("0").text(g.rng.pick(SCHEDULED));
-            let draft = draft.text(g.rng.pick(&["-10000000", "10000000", "@1", "@9000000000000"]));
+            let draft = draft.text(g.rng.pick(&["-10000000", "10000000", "@1"]));
             draft.text("payload").text(g.value()).text("id").text("m1")
         }
         Script::Tail => draft.text("3").text(stream(g)).text(stream(g)).text("s9"),

@@ -176,7 +176,7 @@ async fn handle(job: Job, broker: String, exec: Arc<Exec>, max_deliveries: u32, 
     let receipt = match exit {
         Exit::Done => job.done(),
         Exit::Failed { reason, .. } => {
-            if job.deliveries() < max_deliveries {
+            if job.attempt() < max_deliveries {
                 tracing::warn!("{id} will be tried again: {reason}");
             } else {
                 let topic = job.topic().to_string();

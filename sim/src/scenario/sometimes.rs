@@ -91,7 +91,12 @@ impl Scenario {
                 ("suspect claimed to run alone", 1300),
                 ("unsubscribed while handlers were running", 69),
             ],
-            Self::Retries => &[("retry due and delivered again", 1), ("scheduled message due and moved", 1)],
+            Self::Retries => &[
+                ("claimed from a dead consumer", 3100),
+                ("poison sent to the dead letters by a claim", 150),
+                ("retry due and delivered again", 6800),
+                ("scheduled message due and moved", 2700),
+            ],
             Self::Rolling => &[
                 ("a broker said goodbye and was back within a second", 8),
                 ("an ambiguous send was not executed", 270),

@@ -185,6 +185,10 @@ impl Sender {
 
     /// 16: who was just sent to is not ahead of anybody else who can take messages by more than one.
     fn is_fair(&self, service: u32, to: &Endpoint, seen: &Seen, scene: &Scene<'_>, verdict: &mut Verdict) {
+        // Others have been dealt and are not written yet: for whom is not known.
+        if !self.unplaced.is_empty() {
+            return;
+        }
         let count = |address: &Endpoint| self.counts.get(address).copied().unwrap_or(0);
         let most = count(to);
         let behind =

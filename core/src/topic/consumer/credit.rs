@@ -93,7 +93,8 @@ impl Consumer {
         if active == 0 {
             return;
         }
-        let scarce = self.spec.in_flight < streams;
+        // What cannot be put away for a retry takes its credit for as long as memory is full.
+        let scarce = self.spec.in_flight.saturating_sub(self.stalled) < streams;
         let count = self.readers.len();
         let first = self.deal_from % count;
         let mut starving = false;

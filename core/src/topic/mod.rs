@@ -1,7 +1,7 @@
 //! Work queues on streams: names, messages, and the machines that send and consume them.
 
 pub(crate) mod consumer;
-/// Not part of what this crate promises: public for the simulator, which tests the machine by itself.
+// Not part of what this crate promises: public for the simulator, which tests the machine by itself.
 #[doc(hidden)]
 pub mod lease;
 pub(crate) mod partitions;

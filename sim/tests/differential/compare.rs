@@ -11,8 +11,8 @@ use crate::wire::Wire;
 const TOLERANCE_MS: i64 = 5_000;
 /// How long what the generator puts into buckets has to wait, in milliseconds.
 const UNTIL_DUE_MS: std::ops::RangeInclusive<i64> = 9_000_000..=10_000_000;
-/// How long a member of a lease is kept that the generator makes; its time may stand where a bucket's is looked for.
-const KEPT_MS: std::ops::RangeInclusive<i64> = 1_900_000..=2_000_000;
+/// How long members of leases are kept that the generator makes; their times may stand where a bucket's is looked for.
+const KEPT_MS: [std::ops::RangeInclusive<i64>; 2] = [900_000..=1_000_000, 1_900_000..=2_000_000];
 /// The parts of a tick's long form, and which of them is a time that passes.
 const TICK: usize = 10;
 const TIME_LEFT: usize = 7;
@@ -151,7 +151,7 @@ impl Known {
             (Wire::Bulk(a), Wire::Bulk(b)) | (Wire::Status(a), Wire::Status(b)) => self.same_bytes(a, b),
             // What a bucket says of its next due time.
             (Wire::Int(a), Wire::Int(b))
-                if [UNTIL_DUE_MS, KEPT_MS].iter().any(|times| times.contains(a) && times.contains(b)) =>
+                if KEPT_MS.iter().chain([&UNTIL_DUE_MS]).any(|times| times.contains(a) && times.contains(b)) =>
             {
                 near(real, model)
             }

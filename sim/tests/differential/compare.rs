@@ -9,10 +9,9 @@ use crate::wire::Wire;
 
 /// How far apart two times may be that should be equal, in milliseconds. Times in sequences differ by far more.
 const TOLERANCE_MS: i64 = 5_000;
-/// How long what the generator puts into buckets has to wait, in milliseconds.
-const UNTIL_DUE_MS: std::ops::RangeInclusive<i64> = 9_000_000..=10_000_000;
-/// How long members of leases are kept that the generator makes; their times may stand where a bucket's is looked for.
-const KEPT_MS: [std::ops::RangeInclusive<i64>; 2] = [900_000..=1_000_000, 1_900_000..=2_000_000];
+/// How long what the generator puts into buckets has to wait, and its members of leases are kept, in milliseconds. No
+/// count in a reply is as large.
+const LEFT_MS: std::ops::RangeInclusive<i64> = 900_000..=10_000_000;
 /// The parts of a tick's long form, and which of them is a time that passes.
 const TICK: usize = 10;
 const TIME_LEFT: usize = 7;
@@ -150,11 +149,7 @@ impl Known {
             (Wire::Double(a), Wire::Double(b)) => a == b || same_stamps(a.as_bytes(), b.as_bytes()),
             (Wire::Bulk(a), Wire::Bulk(b)) | (Wire::Status(a), Wire::Status(b)) => self.same_bytes(a, b),
             // What a bucket says of its next due time.
-            (Wire::Int(a), Wire::Int(b))
-                if KEPT_MS.iter().chain([&UNTIL_DUE_MS]).any(|times| times.contains(a) && times.contains(b)) =>
-            {
-                near(real, model)
-            }
+            (Wire::Int(a), Wire::Int(b)) if LEFT_MS.contains(a) && LEFT_MS.contains(b) => near(real, model),
             _ => real == model,
         }
     }
